@@ -196,10 +196,14 @@ static int parse_capacity(const tier_parser *parser, piece text, kvo_tier_config
     return KVO_OK;
 }
 
-/* Only what can be meant as a number is one: a path goes on behind its ':' otherwise. */
+/* Only what can be meant as a number is one: a path goes on behind its ':' otherwise, and "./20G" is one. */
 static int looks_like_capacity(piece text)
 {
-    if (text.count > 0 && (is_digit(text.at[0]) || memchr("+-.", text.at[0], 3) != NULL))
+    if (memchr(text.at, '/', text.count) != NULL)
+        return 0;
+    if (text.count > 0 && (is_digit(text.at[0]) || text.at[0] == '+' || text.at[0] == '-'))
+        return 1;
+    if (text.count > 1 && text.at[0] == '.' && is_digit(text.at[1]))
         return 1;
     return piece_is_word(text, "inf") || piece_is_word(text, "nan");
 }
