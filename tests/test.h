@@ -11,6 +11,14 @@
 
 #include <cmocka.h>
 
+#if defined(__SANITIZE_THREAD__)
+#define TEST_SANITIZES_THREADS 1
+#elif defined(__has_feature)
+#define TEST_SANITIZES_THREADS __has_feature(thread_sanitizer)
+#else
+#define TEST_SANITIZES_THREADS 0
+#endif
+
 #define TEST_SKIPPED 77 /* exit code */
 
 #endif
