@@ -34,6 +34,14 @@ static int append_line(trace_source *source)
     return source->used != before ? SOURCE_LINE : SOURCE_END;
 }
 
+/* The text to parse: without the last newline, so that an error at its end is on its line. */
+static void start(cli_json *json, const trace_source *source, uint64_t line)
+{
+    size_t bytes = source->used;
+    bytes -= bytes != 0 && source->text[bytes - 1] == '\n';
+    cli_json_start(json, source->text, bytes, line);
+}
+
 static int is_blank(const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
@@ -119,7 +127,7 @@ static int read_whole(cli_reader *reader, trace_source *source, cli_json *json)
         result = append_line(source);
     }
     if (result == SOURCE_END) {
-        cli_json_start(json, source->text, source->used, line);
+        start(json, source, line);
         if (form_of(json) == CLI_FORM_RAW) {
             return read_object(reader, json);
         }
@@ -135,7 +143,7 @@ static int read_whole(cli_reader *reader, trace_source *source, cli_json *json)
 static int read_line(cli_reader *reader, trace_source *source, cli_json *json)
 {
     const char *wrong = source->line == 1 ? check_start(source) : NULL;
-    cli_json_start(json, source->text, source->used, source->line);
+    start(json, source, source->line);
     if (wrong != NULL) {
         return cli_json_fail(json, "%s", wrong);
     }

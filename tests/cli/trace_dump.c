@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prints a trace as the command understands it: a request a line, ids written out. */
-#include "common.h"
-#include "trace.h"
+#include "../../src/cli/common.h"
+#include "../../src/cli/trace.h"
 
 #include <stdlib.h>
 
