@@ -5,12 +5,23 @@
 
 #include <string.h>
 
+/* Spelled out, compilers make one store of it. */
+static void write_u64(uint8_t *out, uint64_t value)
+{
+    out[0] = (uint8_t)(value >> 56);
+    out[1] = (uint8_t)(value >> 48);
+    out[2] = (uint8_t)(value >> 40);
+    out[3] = (uint8_t)(value >> 32);
+    out[4] = (uint8_t)(value >> 24);
+    out[5] = (uint8_t)(value >> 16);
+    out[6] = (uint8_t)(value >> 8);
+    out[7] = (uint8_t)value;
+}
+
 void cli_name_write(uint8_t name[CLI_NAME_BYTES], uint32_t scope, uint64_t id)
 {
-    for (int i = 0; i < 8; i++) {
-        name[i] = (uint8_t)((uint64_t)scope >> (56 - 8 * i));
-        name[8 + i] = (uint8_t)(id >> (56 - 8 * i));
-    }
+    write_u64(name, scope);
+    write_u64(name + 8, id);
 }
 
 static uint64_t read_u64(const uint8_t *bytes)
