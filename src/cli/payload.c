@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#define NAME_TAG ((uint64_t)'r' << 56)
+
 /* Spelled out, compilers make one store of it. */
 static void write_u64(uint8_t *out, uint64_t value)
 {
@@ -20,7 +22,7 @@ static void write_u64(uint8_t *out, uint64_t value)
 
 void cli_name_write(uint8_t name[CLI_NAME_BYTES], uint32_t scope, uint64_t id)
 {
-    write_u64(name, scope);
+    write_u64(name, NAME_TAG | scope);
     write_u64(name + 8, id);
 }
 
@@ -38,10 +40,10 @@ int cli_name_read(const uint8_t *name, size_t name_bytes, uint32_t *scope, uint6
     if (name_bytes != CLI_NAME_BYTES) {
         return 0;
     }
-    uint64_t wide = read_u64(name);
-    *scope = (uint32_t)wide;
+    uint64_t tagged = read_u64(name);
+    *scope = (uint32_t)tagged;
     *id = read_u64(name + 8);
-    return wide <= UINT32_MAX;
+    return (tagged & ~(uint64_t)UINT32_MAX) == NAME_TAG;
 }
 
 /*

@@ -11,7 +11,7 @@ static const cli_command rm_command = {
     "The room is free for other blocks; files keep their size.\n\n"
     "examples:\n"
     "  kvonce rm /var/lib/kvonce --tenant 7\n"
-    "  kvonce rm /var/lib/kvonce --name 0000000000000000000000000000002a\n",
+    "  kvonce rm /var/lib/kvonce --name 7200000000000000000000000000002a\n",
     cli_rm_command};
 
 static int remove_blocks(kvo_store *store, const cli_select *select)
