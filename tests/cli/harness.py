@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the command in tests: kvonce() and what most tests need of a trace and a directory."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import traceback
+
+KVONCE = os.path.abspath(sys.argv[1])
+FIGURES_OF_TIME = {"seconds", "latency_us", "metadata_written_bytes", "put_waits"}
+
+
+def kvonce(*arguments, code=0, says="", **options):
+    """Runs it; stdout on success, the one error line if `code` says that it fails. `says`: what each
+    line on standard error must hold; without it there may be none."""
+    words = [KVONCE, *map(str, arguments)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, **options)
+    context = "%s: exit %d\n%s\n%s" % (" ".join(words), done.returncode, done.stdout[-2000:], done.stderr[-2000:])
+    assert done.returncode == code, context
+    if code == 2:
+        assert done.stderr.startswith("kvonce: ") and done.stderr.count("\n") == 1, context
+        return done.stderr
+    lines = done.stderr.splitlines()
+    assert all(line.startswith("kvonce: ") and says and says in line for line in lines), context
+    return done.stdout
+
+
+def replay(trace, tiers, *options, **how):
+    return json.loads(kvonce("replay", trace, "--tiers", tiers, "--json", *options, **how))
+
+
+def synth(folder, requests=400, *options):
+    path = folder / ("trace-%d.jsonl" % requests)
+    path.write_text(kvonce("trace", "synth", "--requests", requests, *options))
+    return path
+
+
+def decisions(report):
+    """What does not depend on time, nor on whether bytes were kept."""
+    return {key: value for key, value in report.items() if key not in FIGURES_OF_TIME}
+
+
+def listing(directory, *options):
+    return json.loads(kvonce("ls", directory, "--json", *options))["blocks"]
+
+
+def main(module):
+    """Runs all test_* functions of a module, each with a folder of its own."""
+    failed = 0
+    tests = [(name, test) for name, test in vars(module).items() if name.startswith("test_")]
+    for name, test in tests:
+        if len(sys.argv) > 2 and sys.argv[2] not in name:
+            continue
+        with tempfile.TemporaryDirectory(prefix="kvonce-test-") as folder:
+            try:
+                test(pathlib.Path(folder))
+                print("ok     %s" % name, flush=True)
+            except Exception:
+                failed += 1
+                traceback.print_exc()
+                print("FAILED %s" % name, flush=True)
+    sys.exit(1 if failed else 0)
