@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "block/identity.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+static_assert(offsetof(block_identity, sequence) == 32 && offsetof(block_identity, space) == 48 &&
+                  offsetof(block_identity, payload_bytes) == 56 && offsetof(block_identity, name) == 64,
+              "identity_*_of() know these words");
+
+enum { WORD_KEY = 6, WORD_SHAPE = 7, WORD_NAME = 8 };
+#define SHAPE_KEY_BITS (0xffffull << 32) /* name_bytes and kind; the payload's length is not key */
+
+void identity_store(block_identity_words *to, const block_identity *from)
+{
+    uint64_t words[IDENTITY_WORDS];
+    memcpy(words, from, sizeof words);
+    for (unsigned i = 0; i < IDENTITY_WORDS; i++)
+        atomic_store_explicit(&to->word[i], words[i], memory_order_release);
+}
+
+void identity_load(const block_identity_words *from, block_identity *to)
+{
+    uint64_t words[IDENTITY_WORDS];
+    for (unsigned i = 0; i < IDENTITY_WORDS; i++)
+        words[i] = atomic_load_explicit(&from->word[i], memory_order_acquire);
+    memcpy(to, words, sizeof words);
+}
+
+void identity_key(const kvo_names *names, size_t i, block_identity *key)
+{
+    size_t stride = names->stride_bytes ? names->stride_bytes : names->name_bytes;
+    memset(key, 0, sizeof *key);
+    key->space = (uint16_t)names->space;
+    key->layer_first = names->layer_first;
+    key->layer_count = names->layer_count;
+    key->head_group = names->head_group;
+    key->name_bytes = (uint8_t)names->name_bytes;
+    key->kind = names->kind;
+    memcpy(key->name, (const uint8_t *)names->first + i * stride, names->name_bytes);
+    key->key_hash = identity_hash(key);
+}
+
+uint64_t identity_hash(const block_identity *key)
+{
+    uint64_t words[2];
+    memcpy(words, &key->space, sizeof words);
+    uint64_t hash = XXH3_64bits_withSeed(key->name, key->name_bytes, words[0] ^ (words[1] & SHAPE_KEY_BITS) >> 16);
+    return hash ? hash : 1; /* 0 says "no parent" */
+}
+
+bool identity_same(const block_identity_words *have, const block_identity *key)
+{
+    uint64_t words[IDENTITY_WORDS];
+    memcpy(words, key, sizeof words);
+    if (atomic_load_explicit(&have->word[WORD_KEY], memory_order_acquire) != words[WORD_KEY])
+        return false;
+    uint64_t shape = atomic_load_explicit(&have->word[WORD_SHAPE], memory_order_acquire);
+    if ((shape ^ words[WORD_SHAPE]) & SHAPE_KEY_BITS)
+        return false;
+    unsigned end = WORD_NAME + (key->name_bytes + 7u) / 8u;
+    for (unsigned i = WORD_NAME; i < end; i++)
+        if (atomic_load_explicit(&have->word[i], memory_order_acquire) != words[i])
+            return false;
+    return true;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "block/record.h"
+
+bool block_pin(block_record *r, unsigned tier, uint64_t *word)
+{
+    uint64_t old = word_load(&r->copy[tier]);
+    do {
+        if (!copy_valid(old) || copy_pins(old) == COPY_PINS_MAX)
+            return false;
+    } while (!atomic_compare_exchange_weak_explicit(&r->copy[tier], &old, old + COPY_PIN, memory_order_acq_rel,
+                                                    memory_order_acquire));
+    *word = old + COPY_PIN;
+    return true;
+}
+
+uint64_t block_unpin(block_record *r, unsigned tier)
+{
+    return atomic_fetch_sub_explicit(&r->copy[tier], COPY_PIN, memory_order_acq_rel) - COPY_PIN;
+}
+
+void block_touch(block_record *r, uint64_t recency)
+{
+    uint64_t old = atomic_load_explicit(&r->touch, memory_order_relaxed), new;
+    do {
+        uint64_t last = touch_recency(old) > recency ? touch_recency(old) : recency;
+        new = touch_make(last, touch_uses(old) + 1);
+    } while (!atomic_compare_exchange_weak_explicit(&r->touch, &old, new, memory_order_acq_rel,
+                                                    memory_order_relaxed));
+}
+
+unsigned block_tiers(const block_record *r)
+{
+    unsigned mask = 0;
+    for (unsigned t = 0; t < KVO_TIERS_MAX; t++)
+        if (copy_valid(word_load(&r->copy[t])))
+            mask |= 1u << t;
+    return mask;
+}
+
+unsigned block_fastest(unsigned mask)
+{
+    return mask == 0 ? KVO_NO_TIER : (unsigned)__builtin_ctz(mask);
+}

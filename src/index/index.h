@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Name to record. A bucket is one cache line: seven entries and a link to an overflow bucket.
+ * Entries never move, so readers need no lock and cannot miss a block that stays: they read an
+ * entry, compare the full name in the identity, and check that the record's incarnation was the
+ * same before and after. Writers hold the store's lock.
+ */
+#ifndef INDEX_INDEX_H
+#define INDEX_INDEX_H
+
+#include "base/env.h"
+#include "block/identity.h"
+
+typedef struct index_bucket {
+    _Atomic uint64_t entry[7]; /* high half of the hash 32 | record + 1: 32; 0 = empty */
+    _Atomic uint64_t next;     /* overflow bucket + 1; 0 = none */
+} index_bucket;
+
+static_assert(sizeof(index_bucket) == 64, "a bucket is one cache line");
+
+typedef struct index_table {
+    base_env *env;
+    block_record *records;
+    block_identity_words *identities;
+    index_bucket *buckets; /* bucket_count, then the overflow ones */
+    uint32_t bucket_count;
+    uint32_t overflow_count;
+    uint32_t *spare; /* overflow buckets that are not linked; a stack */
+    uint32_t spare_count;
+    size_t bytes;
+} index_table;
+
+/* 0 or -ENOMEM. */
+int index_open(index_table *ix, base_env *env, block_record *records, block_identity_words *identities,
+               uint32_t records_max);
+void index_close(index_table *ix);
+size_t index_bytes_for(uint32_t records_max);
+
+/* The record that stands for the key, or BLOCK_NONE; *life is its life word at that moment.
+   Doomed blocks are not in the index. No lock. */
+uint32_t index_find(const index_table *ix, const block_identity *key, uint64_t *life);
+/* Any record with this key hash and, where there are several, any of them; for parents. */
+uint32_t index_find_hash(const index_table *ix, uint64_t key_hash);
+/* Brings the bucket's line near. */
+void index_prefetch(const index_table *ix, uint64_t key_hash);
+
+/* Under the store's lock. false: no bucket left (as good as no record left). */
+bool index_insert(index_table *ix, uint64_t key_hash, uint32_t record);
+void index_remove(index_table *ix, uint64_t key_hash, uint32_t record);
+
+#endif

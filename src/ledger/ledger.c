@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ledger/ledger.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/check.h"
+
+int ledger_open(ledger *l, base_env *env, uint32_t tenants_max)
+{
+    memset(l, 0, sizeof *l);
+    l->env = env;
+    l->tenants_max = tenants_max;
+    l->tenant_slot_count = 16;
+    while (l->tenant_slot_count < tenants_max * 2)
+        l->tenant_slot_count *= 2;
+    l->rows_bytes = (tenants_max + 1) * sizeof *l->accounts[0].rows;
+    l->tenant_slots = env->alloc(env, l->tenant_slot_count * sizeof *l->tenant_slots);
+    return l->tenant_slots ? 0 : -ENOMEM;
+}
+
+void ledger_close(ledger *l)
+{
+    for (uint32_t i = 0; i < l->account_count; i++)
+        l->env->free(l->env, l->accounts[i].rows, l->rows_bytes);
+    if (l->tenant_slots)
+        l->env->free(l->env, l->tenant_slots, l->tenant_slot_count * sizeof *l->tenant_slots);
+    l->account_count = 0;
+    l->tenant_slots = NULL;
+}
+
+int ledger_account_of(ledger *l, const char *name)
+{
+    for (uint32_t i = 0; i < l->account_count; i++)
+        if (strcmp(l->accounts[i].name, name) == 0)
+            return (int)i;
+    if (l->account_count == LEDGER_ACCOUNTS_MAX)
+        return -ENOSPC;
+    ledger_account *a = &l->accounts[l->account_count];
+    a->rows = l->env->alloc(l->env, l->rows_bytes);
+    if (a->rows == NULL)
+        return -ENOMEM;
+    strncpy(a->name, name, sizeof a->name - 1);
+    return (int)l->account_count++;
+}
+
+/* The tenant's row; the first tenants_max tenants seen get one of their own. */
+static uint32_t tenant_index(ledger *l, unsigned tenant)
+{
+    if (tenant == KVO_TENANT_OTHER)
+        return l->tenants_max;
+    uint32_t at = tenant * 2654435761u & (l->tenant_slot_count - 1);
+    for (;;) {
+        uint32_t slot = atomic_load_explicit(&l->tenant_slots[at], memory_order_acquire);
+        if (slot == 0) {
+            uint32_t index = atomic_load_explicit(&l->tenant_count, memory_order_relaxed);
+            do {
+                if (index >= l->tenants_max)
+                    return l->tenants_max;
+            } while (!atomic_compare_exchange_weak(&l->tenant_count, &index, index + 1));
+            if (atomic_compare_exchange_strong(&l->tenant_slots[at], &slot, (tenant + 1) << 16 | index))
+                return index;
+            /* Another thread took the place; the index we counted stays unused. */
+        }
+        if (slot >> 16 == ((tenant + 1) & 0xffffu))
+            return slot & 0xffffu;
+        at = (at + 1) & (l->tenant_slot_count - 1);
+    }
+}
+
+static unsigned tenant_of_index(const ledger *l, uint32_t index)
+{
+    for (uint32_t i = 0; i < l->tenant_slot_count; i++) {
+        uint32_t slot = atomic_load_explicit(&l->tenant_slots[i], memory_order_acquire);
+        if (slot && (slot & 0xffffu) == index)
+            return (slot >> 16) - 1;
+    }
+    return KVO_TENANT_OTHER;
+}
+
+void ledger_add(ledger *l, unsigned account, ledger_direction direction, kvo_cause cause, unsigned tenant,
+                uint64_t bytes, uint64_t operations)
+{
+    KVO_ASSERT(account < l->account_count && cause > KVO_CAUSE_NONE && cause < KVO_CAUSE_COUNT);
+    ledger_cell *cell = &l->accounts[account].rows[tenant_index(l, tenant)][direction][cause];
+    atomic_fetch_add_explicit(&cell->bytes, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&cell->operations, operations, memory_order_relaxed);
+}
+
+uint64_t ledger_bytes(const ledger *l, unsigned account, ledger_direction direction, kvo_cause cause)
+{
+    uint64_t sum = 0;
+    for (uint32_t t = 0; t <= l->tenants_max; t++)
+        sum += atomic_load_explicit(&l->accounts[account].rows[t][direction][cause].bytes, memory_order_relaxed);
+    return sum;
+}
+
+/* Rows that hold something: of tenants seen, and everybody else's. */
+typedef struct row_cursor {
+    uint32_t account, tenant, direction, cause;
+} row_cursor;
+
+static const ledger_cell *next_row(const ledger *l, row_cursor *c)
+{
+    for (; c->account < l->account_count; c->account++, c->tenant = 0)
+        for (; c->tenant <= l->tenants_max; c->tenant++, c->direction = 0)
+            for (; c->direction < 2; c->direction++, c->cause = 0)
+                while (c->cause < KVO_CAUSE_COUNT) {
+                    const ledger_cell *cell = &l->accounts[c->account].rows[c->tenant][c->direction][c->cause++];
+                    if (atomic_load_explicit(&cell->operations, memory_order_relaxed))
+                        return cell;
+                }
+    return NULL;
+}
+
+size_t ledger_rows(const ledger *l, kvo_ledger_row *rows, size_t capacity)
+{
+    row_cursor c = {0};
+    size_t n = 0;
+    for (const ledger_cell *cell; (cell = next_row(l, &c)) != NULL; n++) {
+        if (n >= capacity)
+            continue;
+        memset(&rows[n], 0, sizeof rows[n]);
+        memcpy(rows[n].tier, l->accounts[c.account].name, sizeof rows[n].tier);
+        rows[n].direction = (int)c.direction;
+        rows[n].cause = (int)c.cause - 1;
+        rows[n].tenant = tenant_of_index(l, c.tenant);
+        rows[n].bytes = atomic_load_explicit(&cell->bytes, memory_order_relaxed);
+        rows[n].operations = atomic_load_explicit(&cell->operations, memory_order_relaxed);
+    }
+    return n;
+}
+
+/* ---- encoded: magic, counts, totals, accounts with counters, rows; all little-endian ---- */
+
+static const char magic[8] = "KVOLEDG1";
+enum { ROW_BYTES = 24, ACCOUNT_BYTES = 16 + 8 * LEDGER_COUNTERS, HEAD_BYTES = 24 + 8 * LEDGER_TOTALS };
+
+static void put32(uint8_t **at, uint32_t v)
+{
+    memcpy(*at, &v, 4);
+    *at += 4;
+}
+static void put64(uint8_t **at, uint64_t v)
+{
+    memcpy(*at, &v, 8);
+    *at += 8;
+}
+static uint32_t get32(const uint8_t **at)
+{
+    uint32_t v;
+    memcpy(&v, *at, 4);
+    *at += 4;
+    return v;
+}
+static uint64_t get64(const uint8_t **at)
+{
+    uint64_t v;
+    memcpy(&v, *at, 8);
+    *at += 8;
+    return v;
+}
+
+/* account 8 | direction 8 | cause 16, tenant, bytes, operations */
+static void encode_rows(const ledger *l, uint8_t *at, size_t rows)
+{
+    row_cursor c = {0};
+    for (const ledger_cell *cell; rows-- && (cell = next_row(l, &c)) != NULL;) {
+        put32(&at, c.account | c.direction << 8 | (c.cause - 1) << 16);
+        put32(&at, tenant_of_index(l, c.tenant));
+        put64(&at, atomic_load_explicit(&cell->bytes, memory_order_relaxed));
+        put64(&at, atomic_load_explicit(&cell->operations, memory_order_relaxed));
+    }
+}
+
+size_t ledger_encode(const ledger *l, uint8_t *out, size_t capacity)
+{
+    size_t rows = ledger_rows(l, NULL, 0);
+    size_t need = HEAD_BYTES + (size_t)l->account_count * ACCOUNT_BYTES + rows * ROW_BYTES;
+    if (need > capacity)
+        return need;
+    memset(out, 0, need);
+    memcpy(out, magic, 8);
+    uint8_t *at = out + 8;
+    put32(&at, l->account_count);
+    put32(&at, LEDGER_COUNTERS);
+    put32(&at, LEDGER_TOTALS);
+    put32(&at, (uint32_t)rows);
+    for (unsigned i = 0; i < LEDGER_TOTALS; i++)
+        put64(&at, ledger_total_of(l, i));
+    for (uint32_t a = 0; a < l->account_count; a++) {
+        memcpy(at, l->accounts[a].name, 16);
+        at += 16;
+        for (unsigned i = 0; i < LEDGER_COUNTERS; i++)
+            put64(&at, ledger_counted(l, a, i));
+    }
+    encode_rows(l, at, rows);
+    return need;
+}
+
+static bool decode_rows(ledger *l, const uint8_t *at, uint32_t rows, const int *accounts, uint32_t account_count)
+{
+    for (uint32_t i = 0; i < rows; i++) {
+        uint32_t where = get32(&at), tenant = get32(&at);
+        uint64_t bytes = get64(&at), operations = get64(&at);
+        uint32_t account = where & 255u, direction = where >> 8 & 255u, cause = where >> 16;
+        if (account >= account_count || direction > 1 || cause == 0 || cause >= KVO_CAUSE_COUNT || tenant > 65535)
+            return false;
+        if (accounts[account] >= 0)
+            ledger_add(l, (unsigned)accounts[account], (ledger_direction)direction, (kvo_cause)cause, tenant, bytes,
+                       operations);
+    }
+    return true;
+}
+
+bool ledger_decode(ledger *l, const uint8_t *in, size_t bytes)
+{
+    if (bytes < HEAD_BYTES || memcmp(in, magic, 8) != 0)
+        return false;
+    const uint8_t *at = in + 8;
+    uint32_t count = get32(&at), counters = get32(&at), totals = get32(&at), rows = get32(&at);
+    if (count > LEDGER_ACCOUNTS_MAX || counters != LEDGER_COUNTERS || totals != LEDGER_TOTALS ||
+        bytes != HEAD_BYTES + (size_t)count * ACCOUNT_BYTES + (size_t)rows * ROW_BYTES)
+        return false;
+    for (unsigned i = 0; i < LEDGER_TOTALS; i++)
+        ledger_total_add(l, i, get64(&at));
+    int accounts[LEDGER_ACCOUNTS_MAX];
+    for (uint32_t a = 0; a < count; a++) {
+        char name[17] = {0};
+        memcpy(name, at, 16);
+        at += 16;
+        accounts[a] = ledger_account_of(l, name);
+        for (unsigned i = 0; i < LEDGER_COUNTERS; i++) {
+            uint64_t n = get64(&at);
+            if (accounts[a] >= 0)
+                ledger_count(l, (unsigned)accounts[a], i, n);
+        }
+    }
+    return decode_rows(l, at, rows, accounts, count);
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "place/segments.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/check.h"
+
+#define SEGMENT_UNITS_MIN 256u    /* 1 MiB */
+#define SEGMENT_UNITS_CHOSEN 65536u /* 256 MiB: few enough to count, small next to the tier */
+#define SEGMENTS_WANTED 32u
+
+uint32_t place_payload_units(uint64_t payload_bytes)
+{
+    return (uint32_t)((payload_bytes + PLACE_UNIT - 1) / PLACE_UNIT);
+}
+
+static uint32_t min_u32(uint64_t a, uint64_t b) { return (uint32_t)(a < b ? a : b); }
+
+bool place_geometry_blocks(place_geometry *g, uint32_t header_units, uint64_t blocks, uint64_t block_bytes,
+                           uint32_t segment_units)
+{
+    uint64_t stride = header_units + place_payload_units(block_bytes);
+    if (blocks == 0)
+        return false;
+    uint64_t slots = blocks / SEGMENTS_WANTED;
+    if (slots * stride > SEGMENT_UNITS_CHOSEN)
+        slots = SEGMENT_UNITS_CHOSEN / stride;
+    if (slots == 0)
+        slots = 1;
+    if (segment_units) {
+        if (segment_units < header_units + stride)
+            return false;
+        slots = (segment_units - header_units) / stride;
+    }
+    uint64_t count = (blocks + slots - 1) / slots, rest = blocks - (count - 1) * slots;
+    g->header_units = header_units;
+    g->segment_units = segment_units ? segment_units : (uint32_t)(header_units + slots * stride);
+    if (count * g->segment_units >= UINT32_MAX)
+        return false;
+    g->segment_count = (uint32_t)count;
+    g->last_units = rest == slots ? g->segment_units : (uint32_t)(header_units + rest * stride);
+    return true;
+}
+
+bool place_geometry_bytes(place_geometry *g, uint32_t header_units, uint64_t bytes, uint64_t block_bytes,
+                          uint64_t segment_bytes, uint32_t segment_units)
+{
+    uint64_t total = bytes / PLACE_UNIT;
+    uint64_t stride = block_bytes ? header_units + place_payload_units(block_bytes) : header_units + 1;
+    uint64_t units = segment_units;
+    if (units == 0) {
+        units = segment_bytes ? segment_bytes / PLACE_UNIT : min_u32(total / SEGMENTS_WANTED, SEGMENT_UNITS_CHOSEN);
+        if (units < SEGMENT_UNITS_MIN)
+            units = min_u32(total, SEGMENT_UNITS_MIN);
+        /* Whole slots of the usual block, at least one. */
+        uint64_t slots = units > header_units ? (units - header_units) / stride : 0;
+        units = header_units + (slots ? slots : 1) * stride;
+    }
+    if (units > total || total >= UINT32_MAX || units <= header_units)
+        return false;
+    g->header_units = header_units;
+    g->segment_units = (uint32_t)units;
+    g->segment_count = (uint32_t)(total / units);
+    g->last_units = g->segment_units;
+    uint64_t rest = total % units;
+    if (rest >= header_units + stride) {
+        g->segment_count++;
+        g->last_units = (uint32_t)rest;
+    }
+    return true;
+}
+
+uint64_t place_geometry_units(const place_geometry *g)
+{
+    return (uint64_t)(g->segment_count - 1) * g->segment_units + g->last_units;
+}
+
+static uint32_t words_for(const place_geometry *g)
+{
+    return (g->segment_units / (g->header_units + 1) + 63) / 64;
+}
+
+size_t place_segments_bytes_for(const place_geometry *g)
+{
+    return (size_t)g->segment_count * (sizeof(place_segment) + (size_t)words_for(g) * 8);
+}
+
+static void link_first(place_segments *p, uint32_t *first, uint32_t i)
+{
+    place_segment *s = &p->segments[i];
+    s->prev = 0;
+    s->next = *first;
+    if (*first)
+        p->segments[*first - 1].prev = i + 1;
+    *first = i + 1;
+}
+
+static void unlink_segment(place_segments *p, uint32_t *first, uint32_t i)
+{
+    place_segment *s = &p->segments[i];
+    if (s->prev)
+        p->segments[s->prev - 1].next = s->next;
+    else
+        *first = s->next;
+    if (s->next)
+        p->segments[s->next - 1].prev = s->prev;
+    s->next = s->prev = 0;
+}
+
+int place_segments_open(place_segments *p, base_env *env, const place_geometry *g)
+{
+    *p = (place_segments){.env = env, .infinite = g == NULL};
+    if (p->infinite)
+        return 0;
+    p->header_units = g->header_units;
+    p->segment_units = g->segment_units;
+    p->segment_count = g->segment_count;
+    p->last_units = g->last_units;
+    p->words_per_segment = words_for(g);
+    p->bytes = place_segments_bytes_for(g);
+    p->segments = env->alloc(env, p->bytes);
+    if (p->segments == NULL)
+        return -ENOMEM;
+    p->bits = (uint64_t *)(void *)(p->segments + p->segment_count);
+    for (uint32_t i = p->segment_count; i-- > 0;)
+        link_first(p, &p->free_first, i);
+    return 0;
+}
+
+void place_segments_close(place_segments *p)
+{
+    if (p->segments)
+        p->env->free(p->env, p->segments, p->bytes);
+    p->segments = NULL;
+}
+
+static uint32_t units_of(const place_segments *p, uint32_t segment)
+{
+    return segment + 1 == p->segment_count ? p->last_units : p->segment_units;
+}
+
+static place_class *class_find(place_segments *p, uint32_t stride)
+{
+    for (uint32_t i = 0; i < p->class_count; i++)
+        if (p->classes[i].stride == stride)
+            return &p->classes[i];
+    return NULL;
+}
+
+static place_class *class_make(place_segments *p, uint32_t stride)
+{
+    place_class *c = class_find(p, stride);
+    if (c == NULL && p->class_count < PLACE_CLASSES_MAX) {
+        c = &p->classes[p->class_count++];
+        *c = (place_class){.stride = stride};
+    }
+    return c;
+}
+
+void place_segments_exact(place_segments *p, uint64_t payload_bytes)
+{
+    if (p->infinite)
+        return;
+    place_class *c = class_make(p, p->header_units + place_payload_units(payload_bytes));
+    if (c)
+        c->exact = true;
+}
+
+/* Up to 16 units as they are, above in eighths of a power of two: at most an eighth is lost. */
+static uint32_t rounded(uint32_t units)
+{
+    if (units <= 16)
+        return units;
+    uint32_t step = 1u << (28 - __builtin_clz(units));
+    return (units + step - 1) / step * step;
+}
+
+uint32_t place_stride(place_segments *p, uint64_t payload_bytes)
+{
+    if (p->infinite)
+        return 1;
+    uint32_t need = p->header_units + place_payload_units(payload_bytes);
+    uint32_t most = p->segment_units - p->header_units;
+    uint32_t stride = p->header_units + rounded(need - p->header_units);
+    for (uint32_t i = 0; i < p->class_count; i++)
+        if (p->classes[i].exact && p->classes[i].stride >= need && p->classes[i].stride < stride)
+            stride = p->classes[i].stride;
+    if (stride > most)
+        stride = need <= most ? most : 0;
+    return stride && class_make(p, stride) ? stride : 0;
+}
+
+uint64_t place_capacity(const place_segments *p, uint64_t payload_bytes)
+{
+    if (p->infinite)
+        return UINT64_MAX;
+    uint64_t stride = p->header_units + place_payload_units(payload_bytes), n = 0;
+    if (stride == 0)
+        return 0;
+    n = (uint64_t)(p->segment_count - 1) * ((p->segment_units - p->header_units) / stride);
+    return n + (p->last_units - p->header_units) / stride;
+}
+
+static void segment_assign(place_segments *p, place_class *c, uint32_t i)
+{
+    place_segment *s = &p->segments[i];
+    unlink_segment(p, &p->free_first, i);
+    s->stride = c->stride;
+    s->slots = (units_of(p, i) - p->header_units) / c->stride;
+    s->used = 0;
+    if (s->last_stride != c->stride)
+        s->epoch++;
+    s->last_stride = c->stride;
+    c->segments++;
+    memset(p->bits + (size_t)i * p->words_per_segment, 0, (size_t)p->words_per_segment * 8);
+    if (s->slots)
+        link_first(p, &c->with_room, i);
+}
+
+/* A free segment that can hold a slot of the class. The last one may be too short. */
+static bool segment_for(place_segments *p, place_class *c)
+{
+    for (uint32_t i = p->free_first; i; i = p->segments[i - 1].next)
+        if (units_of(p, i - 1) >= p->header_units + c->stride) {
+            segment_assign(p, c, i - 1);
+            return true;
+        }
+    return false;
+}
+
+static uint32_t slot_at(const place_segments *p, uint32_t segment, uint32_t index)
+{
+    return segment * p->segment_units + p->header_units + index * p->segments[segment].stride;
+}
+
+static void mark_used(place_segments *p, place_class *c, uint32_t segment, uint32_t index)
+{
+    place_segment *s = &p->segments[segment];
+    p->bits[(size_t)segment * p->words_per_segment + index / 64] |= 1ull << (index % 64);
+    p->used_units += s->stride;
+    p->used_slots++;
+    if (++s->used == s->slots)
+        unlink_segment(p, &c->with_room, segment);
+}
+
+uint32_t place_slot_take(place_segments *p, uint32_t stride)
+{
+    if (p->infinite) {
+        p->used_slots++;
+        return 0;
+    }
+    place_class *c = class_find(p, stride);
+    if (c->with_room == 0 && !segment_for(p, c))
+        return PLACE_SLOT_NONE;
+    uint32_t segment = c->with_room - 1;
+    const uint64_t *bits = p->bits + (size_t)segment * p->words_per_segment;
+    uint32_t word = 0;
+    while (bits[word] == UINT64_MAX)
+        word++;
+    uint32_t index = word * 64 + (uint32_t)__builtin_ctzll(~bits[word]);
+    KVO_ASSERT(index < p->segments[segment].slots);
+    uint32_t slot = slot_at(p, segment, index);
+    mark_used(p, c, segment, index);
+    return slot;
+}
+
+static void segment_release(place_segments *p, place_class *c, uint32_t segment)
+{
+    if (!p->segments[segment].draining)
+        unlink_segment(p, &c->with_room, segment);
+    p->segments[segment].draining = false;
+    c->segments--;
+    p->segments[segment].stride = p->segments[segment].slots = 0;
+    link_first(p, &p->free_first, segment);
+}
+
+void place_segment_drain(place_segments *p, uint32_t segment)
+{
+    place_segment *s = &p->segments[segment];
+    KVO_ASSERT(s->used > 0);
+    if (!s->draining && s->used < s->slots)
+        unlink_segment(p, &class_find(p, s->stride)->with_room, segment);
+    s->draining = true;
+}
+
+bool place_only_stride(const place_segments *p, uint32_t stride)
+{
+    for (uint32_t i = 0; stride && i < p->class_count; i++)
+        if (p->classes[i].segments && p->classes[i].stride != stride)
+            return false;
+    return true;
+}
+
+void place_segments_release(place_segments *p)
+{
+    for (uint32_t i = p->segment_count; i-- > 0;)
+        if (p->segments[i].stride && p->segments[i].used == 0)
+            segment_release(p, class_find(p, p->segments[i].stride), i);
+}
+
+void place_slot_free(place_segments *p, uint32_t slot)
+{
+    p->used_slots--;
+    if (p->infinite)
+        return;
+    uint32_t segment = place_segment_of(p, slot), index = place_slot_index(p, slot);
+    place_segment *s = &p->segments[segment];
+    place_class *c = class_find(p, s->stride);
+    KVO_ASSERT(place_slot_used(p, slot));
+    p->bits[(size_t)segment * p->words_per_segment + index / 64] &= ~(1ull << (index % 64));
+    p->used_units -= s->stride;
+    if (s->used-- == s->slots && !s->draining)
+        link_first(p, &c->with_room, segment);
+    if (s->used == 0)
+        segment_release(p, c, segment);
+}
+
+bool place_slot_used(const place_segments *p, uint32_t slot)
+{
+    uint32_t segment = place_segment_of(p, slot);
+    if (segment >= p->segment_count || p->segments[segment].stride == 0)
+        return false;
+    uint32_t index = place_slot_index(p, slot);
+    return p->bits[(size_t)segment * p->words_per_segment + index / 64] >> (index % 64) & 1;
+}
+
+bool place_segment_restore(place_segments *p, uint32_t segment, uint32_t stride, uint32_t epoch)
+{
+    if (segment >= p->segment_count || stride <= p->header_units || stride > units_of(p, segment) - p->header_units)
+        return false;
+    place_segment *s = &p->segments[segment];
+    place_class *c = class_make(p, stride);
+    if (c == NULL || s->stride != 0)
+        return false;
+    segment_assign(p, c, segment);
+    s->epoch = epoch;
+    return true;
+}
+
+bool place_slot_restore(place_segments *p, uint32_t slot)
+{
+    uint32_t segment = place_segment_of(p, slot);
+    if (segment >= p->segment_count || p->segments[segment].stride == 0)
+        return false;
+    uint32_t index = place_slot_index(p, slot);
+    if (index >= p->segments[segment].slots || slot_at(p, segment, index) != slot || place_slot_used(p, slot))
+        return false;
+    mark_used(p, class_find(p, p->segments[segment].stride), segment, index);
+    return true;
+}
+
+bool place_slot_retake(place_segments *p, uint32_t slot)
+{
+    uint32_t i = place_segment_of(p, slot);
+    place_segment *s = &p->segments[i];
+    if (s->draining)
+        return false;
+    if (s->stride == 0) {
+        place_class *c = s->last_stride ? class_find(p, s->last_stride) : NULL;
+        if (c == NULL)
+            return false;
+        segment_assign(p, c, i);
+    }
+    return place_slot_restore(p, slot);
+}

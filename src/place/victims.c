@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "place/victims.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+
+#define BUFFER_MAX (PLACE_VICTIMS_MAX * 16)
+
+static size_t words_for(uint32_t records_max) { return records_max / 64 + 1; }
+
+size_t place_scan_bytes_for(uint32_t records_max)
+{
+    return words_for(records_max) * 16 + BUFFER_MAX * sizeof(place_victim);
+}
+
+int place_scan_open(place_scan *scan, base_env *env, uint32_t records_max)
+{
+    *scan = (place_scan){.env = env, .words = words_for(records_max), .bytes = place_scan_bytes_for(records_max)};
+    scan->buffer = env->alloc(env, scan->bytes);
+    if (scan->buffer == NULL)
+        return -ENOMEM;
+    scan->candidate = (uint64_t *)(void *)(scan->buffer + BUFFER_MAX);
+    scan->blocked = scan->candidate + scan->words;
+    return 0;
+}
+
+void place_scan_close(place_scan *scan)
+{
+    if (scan->buffer)
+        scan->env->free(scan->env, scan->buffer, scan->bytes);
+    scan->buffer = NULL;
+}
+
+uint32_t place_batch(uint64_t slots)
+{
+    uint64_t small = slots / 32 < 64 ? slots / 32 : 64, large = slots / 256;
+    uint64_t n = small > large ? small : large;
+    return n == 0 ? 1 : n > PLACE_VICTIMS_MAX ? PLACE_VICTIMS_MAX : (uint32_t)n;
+}
+
+static bool bit_get(const uint64_t *bits, uint32_t i) { return bits[i / 64] >> (i % 64) & 1; }
+static void bit_set(uint64_t *bits, uint32_t i) { bits[i / 64] |= 1ull << (i % 64); }
+static void bit_clear(uint64_t *bits, uint32_t i) { bits[i / 64] &= ~(1ull << (i % 64)); }
+
+/* ---- one record ---- */
+
+typedef enum verdict { ABSENT, STAYS, ANCHORED, MAY_GO } verdict;
+
+static bool above(const place_query *q, const block_record *r)
+{
+    for (unsigned t = 0; t < q->tier; t++)
+        if (copy_state(word_load(&r->copy[t])) != BLOCK_EMPTY)
+            return true;
+    return false;
+}
+
+static verdict judge(const place_query *q, const block_record *r)
+{
+    uint64_t copy = word_load(&r->copy[q->tier]);
+    if (copy_state(copy) == BLOCK_EMPTY)
+        return ABSENT;
+    uint64_t life = word_load(&r->life);
+    if (!life_has(life, LIFE_USED) || life_has(life, LIFE_DOOMED))
+        return ABSENT;
+    if (!life_live(life) || !copy_idle(copy) || life_has(life, LIFE_HELD))
+        return STAYS;
+    if (q->stride && q->segments->segments[place_segment_of(q->segments, copy_slot(copy))].stride != q->stride)
+        return STAYS;
+    return q->anchored && above(q, r) ? ANCHORED : MAY_GO;
+}
+
+/* Does it keep its parent? In the tier itself, or anywhere (for the last tier). */
+static bool keeps_parent(const place_query *q, const block_record *r, bool anywhere)
+{
+    uint64_t life = word_load(&r->life);
+    if (!life_has(life, LIFE_USED) || life_has(life, LIFE_DOOMED))
+        return false;
+    return anywhere || copy_state(word_load(&r->copy[q->tier])) != BLOCK_EMPTY;
+}
+
+/* The record of the parent, if the link is still true. */
+static uint32_t parent_of(const place_query *q, uint32_t record)
+{
+    uint32_t parent = tree_parent(word_load(&q->records[record].tree));
+    if (parent >= q->record_end)
+        return BLOCK_NONE;
+    uint64_t hash = identity_parent_of(&q->identities[record]);
+    return hash && identity_hash_of(&q->identities[parent]) == hash ? parent : BLOCK_NONE;
+}
+
+static place_victim describe(const place_query *q, uint32_t record)
+{
+    const block_record *r = &q->records[record];
+    place_victim v = {.policy = word_load(&r->policy), .touch = word_load(&r->touch), .record = record};
+    v.incarnation = life_incarnation(word_load(&r->life));
+    v.key = place_key(&q->rules, v.policy, v.touch, q->tier);
+    v.depth = tree_depth(word_load(&r->tree));
+    return v;
+}
+
+/* ---- the lowest n of many, in bounded memory ---- */
+
+static bool lower(const place_victim *a, const place_victim *b)
+{
+    return a->key != b->key ? a->key < b->key : a->record < b->record;
+}
+
+/* Quickselect: afterwards v[0 .. n) are the n lowest, in no order. */
+static void keep_lowest(place_victim *v, uint32_t count, uint32_t n)
+{
+    uint32_t lo = 0, hi = count;
+    while (hi - lo > 1 && n > lo && n < hi) {
+        place_victim pivot = v[lo + (hi - lo) / 2];
+        uint32_t i = lo, j = hi - 1;
+        for (;;) {
+            while (lower(&v[i], &pivot))
+                i++;
+            while (lower(&pivot, &v[j]))
+                j--;
+            if (i >= j)
+                break;
+            place_victim t = v[i];
+            v[i++] = v[j];
+            v[j--] = t;
+        }
+        uint32_t split = j + 1;
+        if (n <= split && split < hi)
+            hi = split;
+        else
+            lo = split > lo ? split : lo + 1;
+    }
+}
+
+typedef struct lowest {
+    place_victim *v;
+    uint32_t n; /* wanted */
+    uint32_t count;
+    place_victim limit; /* the worst that can still get in */
+    bool limited;
+} lowest;
+
+static void lowest_cut(lowest *l)
+{
+    if (l->count <= l->n)
+        return;
+    keep_lowest(l->v, l->count, l->n);
+    l->count = l->n;
+    l->limit = l->v[0];
+    for (uint32_t i = 1; i < l->n; i++)
+        if (lower(&l->limit, &l->v[i]))
+            l->limit = l->v[i];
+    l->limited = true;
+}
+
+static void lowest_add(lowest *l, const place_victim *v)
+{
+    if (l->limited && !lower(v, &l->limit))
+        return;
+    l->v[l->count++] = *v;
+    if (l->count == BUFFER_MAX)
+        lowest_cut(l);
+}
+
+/* ---- scans ---- */
+
+/* Collects up to n candidates; with `leaves`, only blocks that no bit in `blocked` marks. */
+static uint32_t collect(place_scan *scan, const place_query *q, uint32_t n, bool leaves, place_found *found)
+{
+    lowest l = {.v = scan->buffer, .n = n};
+    found->eligible = found->anchored = 0;
+    for (uint32_t i = 0; i < q->record_end; i++) {
+        verdict is = judge(q, &q->records[i]);
+        found->anchored += is == ANCHORED;
+        if (is != MAY_GO)
+            continue;
+        found->eligible++;
+        if (leaves && bit_get(scan->blocked, i))
+            continue;
+        place_victim v = describe(q, i);
+        lowest_add(&l, &v);
+    }
+    lowest_cut(&l);
+    return l.count;
+}
+
+static int deeper_first(const void *a, const void *b)
+{
+    const place_victim *x = a, *y = b;
+    if (x->depth != y->depth)
+        return x->depth > y->depth ? -1 : 1;
+    return x->record < y->record ? -1 : x->record > y->record;
+}
+
+static int lowest_first(const void *a, const void *b)
+{
+    const place_victim *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return deeper_first(a, b);
+}
+
+/* Marks candidates that have a resident child which is not itself a candidate, or a marked one. */
+static void block_parents(place_scan *scan, const place_query *q, uint32_t count, bool anywhere)
+{
+    for (uint32_t i = 0; i < q->record_end; i++) {
+        uint32_t parent = tree_parent(word_load(&q->records[i].tree));
+        if (parent >= q->record_end || !bit_get(scan->candidate, parent) || bit_get(scan->candidate, i))
+            continue;
+        if (keeps_parent(q, &q->records[i], anywhere) && parent_of(q, i) == parent)
+            bit_set(scan->blocked, parent);
+    }
+    for (uint32_t i = 0; i < count; i++) { /* deeper first: a child is seen before its parent */
+        uint32_t parent = parent_of(q, scan->buffer[i].record);
+        if (parent != BLOCK_NONE && bit_get(scan->blocked, scan->buffer[i].record) &&
+            bit_get(scan->candidate, parent))
+            bit_set(scan->blocked, parent);
+    }
+}
+
+enum { MAP_SIZE = 4096 }; /* more than twice the candidates of a scan */
+
+/* Among candidates, a parent is worth at least what its child is: sorted, children come first. */
+static void raise_parents(place_scan *scan, const place_query *q, uint32_t count)
+{
+    uint16_t map[MAP_SIZE] = {0}; /* record to place in the buffer, + 1 */
+    place_victim *v = scan->buffer;
+    KVO_ASSERT(count < MAP_SIZE / 2);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t at = v[i].record * 2654435761u % MAP_SIZE;
+        while (map[at])
+            at = (at + 1) % MAP_SIZE;
+        map[at] = (uint16_t)(i + 1);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t parent = parent_of(q, v[i].record);
+        if (parent == BLOCK_NONE || !bit_get(scan->candidate, parent))
+            continue;
+        uint32_t at = parent * 2654435761u % MAP_SIZE;
+        while (map[at] && v[map[at] - 1].record != parent)
+            at = (at + 1) % MAP_SIZE;
+        if (map[at] && v[map[at] - 1].key < v[i].key)
+            v[map[at] - 1].key = v[i].key;
+    }
+}
+
+/* From `count` candidates in the buffer to those that nothing blocks, in order. */
+static uint32_t choose(place_scan *scan, const place_query *q, uint32_t count, bool anywhere, place_victim *out)
+{
+    memset(scan->candidate, 0, words_for(q->record_end) * 8);
+    memset(scan->blocked, 0, words_for(q->record_end) * 8);
+    for (uint32_t i = 0; i < count; i++)
+        bit_set(scan->candidate, scan->buffer[i].record);
+    qsort(scan->buffer, count, sizeof *scan->buffer, deeper_first);
+    block_parents(scan, q, count, anywhere);
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (bit_get(scan->blocked, scan->buffer[i].record))
+            bit_clear(scan->candidate, scan->buffer[i].record);
+        else
+            scan->buffer[left++] = scan->buffer[i];
+    }
+    raise_parents(scan, q, left);
+    qsort(scan->buffer, left, sizeof *scan->buffer, lowest_first);
+    if (left > q->want)
+        left = q->want;
+    memcpy(out, scan->buffer, left * sizeof *out);
+    return left;
+}
+
+/* When the lowest are all blocked: blocks without any resident child, wherever they stand. */
+static uint32_t choose_leaves(place_scan *scan, const place_query *q, bool anywhere, place_victim *out)
+{
+    place_found ignored;
+    memset(scan->blocked, 0, words_for(q->record_end) * 8);
+    for (uint32_t i = 0; i < q->record_end; i++) {
+        if (!keeps_parent(q, &q->records[i], anywhere))
+            continue;
+        uint32_t parent = parent_of(q, i);
+        if (parent != BLOCK_NONE)
+            bit_set(scan->blocked, parent);
+    }
+    uint32_t count = collect(scan, q, q->want, true, &ignored);
+    qsort(scan->buffer, count, sizeof *scan->buffer, lowest_first);
+    memcpy(out, scan->buffer, count * sizeof *out);
+    return count;
+}
+
+place_found place_victims(place_scan *scan, const place_query *q, place_victim *out)
+{
+    KVO_ASSERT(q->want >= 1 && q->want <= PLACE_VICTIMS_MAX && words_for(q->record_end) <= scan->words);
+    place_found found = {0};
+    bool anywhere = q->tier + 1 == q->tier_count;
+    /* Half as many again: some will be blocked by a child that was used later. */
+    uint32_t count = collect(scan, q, q->want + q->want / 2 + 8, false, &found);
+    if (count == 0)
+        return found;
+    found.count = choose(scan, q, count, anywhere, out);
+    if (found.count == 0)
+        found.count = choose_leaves(scan, q, anywhere, out);
+    if (found.count == 0 && anywhere)
+        found.count = choose_leaves(scan, q, false, out);
+    if (found.count == 0) {
+        place_found ignored;
+        collect(scan, q, 1, false, &ignored);
+        out[0] = scan->buffer[0];
+        out[0].orphan = true;
+        found.count = 1;
+    }
+    return found;
+}
+
+uint32_t place_victim_segment(const place_query *q, uint32_t units, uint64_t *key, uint64_t *scratch)
+{
+    const place_segments *p = q->segments;
+    memset(scratch, 0, p->segment_count * sizeof *scratch);
+    for (uint32_t i = 0; i < q->record_end; i++) {
+        const block_record *r = &q->records[i];
+        uint64_t copy = word_load(&r->copy[q->tier]);
+        if (copy_state(copy) == BLOCK_EMPTY)
+            continue;
+        uint64_t *most = &scratch[place_segment_of(p, copy_slot(copy))];
+        uint64_t k = judge(q, r) == MAY_GO ? place_key(&q->rules, word_load(&r->policy), word_load(&r->touch), q->tier)
+                                           : UINT64_MAX;
+        if (k > *most)
+            *most = k;
+    }
+    uint32_t best = PLACE_SLOT_NONE;
+    for (uint32_t i = 0; i < p->segment_count; i++) {
+        uint32_t has = i + 1 == p->segment_count ? p->last_units : p->segment_units;
+        if (p->segments[i].used == 0 || has < units || scratch[i] == UINT64_MAX)
+            continue;
+        if (best == PLACE_SLOT_NONE || scratch[i] < scratch[best])
+            best = i;
+    }
+    if (best != PLACE_SLOT_NONE)
+        *key = scratch[best];
+    return best;
+}

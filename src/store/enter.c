@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "store/store.h"
+
+int store_enter(kvo_store *s)
+{
+    if (s == NULL)
+        return KVO_E_ARGUMENT;
+    return s->process == s->env->process(s->env) ? KVO_OK : KVO_E_FORKED;
+}
+
+int store_check_names(const kvo_store *s, const kvo_names *names)
+{
+    if (names == NULL || names->count > KVO_BATCH_MAX || (names->count && names->first == NULL))
+        return KVO_E_ARGUMENT;
+    if (names->name_bytes < KVO_NAME_BYTES_MIN || names->name_bytes > KVO_NAME_BYTES_MAX)
+        return KVO_E_ARGUMENT;
+    if (names->stride_bytes && names->stride_bytes < names->name_bytes)
+        return KVO_E_ARGUMENT;
+    if (names->space == 0 || names->space > KVO_SPACES_MAX || !s->spaces[names->space].used)
+        return KVO_E_ARGUMENT;
+    return names->kind <= KVO_KIND_STATE ? KVO_OK : KVO_E_ARGUMENT;
+}
+
+uint32_t store_now_s(kvo_store *s)
+{
+    uint64_t now = s->env->wall_s(s->env);
+    uint64_t since = now > s->epoch_s ? now - s->epoch_s : 0;
+    return since > POLICY_DEADLINE_MAX ? POLICY_DEADLINE_MAX : (uint32_t)since;
+}
+
+uint64_t store_deadline(kvo_store *s, uint64_t ns)
+{
+    if (ns == 0 || ns == KVO_FOREVER)
+        return ns;
+    uint64_t now = s->env->now_ns(s->env);
+    return ns > KVO_FOREVER - 1 - now ? KVO_FOREVER - 1 : now + ns;
+}
+
+/* Waits in steps of at most a second, so that an environment with a clock of its own works too. */
+bool store_wait(kvo_store *s, uint64_t deadline)
+{
+    uint64_t now = s->env->now_ns(s->env), step = 1000000000u;
+    if (deadline != KVO_FOREVER && now >= deadline)
+        return false;
+    if (deadline != KVO_FOREVER && deadline - now < step)
+        step = deadline - now;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    uint64_t ns = (uint64_t)until.tv_nsec + step;
+    until.tv_sec += (time_t)(ns / 1000000000u);
+    until.tv_nsec = (long)(ns % 1000000000u);
+    atomic_fetch_add(&s->waiting, 1);
+    pthread_cond_timedwait(&s->changed, &s->lock, &until);
+    atomic_fetch_sub(&s->waiting, 1);
+    return true;
+}
+
+void store_changed(kvo_store *s) { pthread_cond_broadcast(&s->changed); }
+
+void store_log(kvo_store *s, const char *format, ...)
+{
+    char line[512];
+    va_list arguments;
+    if (s->options.on_log == NULL)
+        return;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    s->options.on_log(s->options.log_context, line);
+}
+
+void store_event(kvo_store *s, kvo_event_type type, kvo_cause cause, unsigned tier, uint32_t record)
+{
+    if (s->options.on_event == NULL)
+        return;
+    block_identity identity;
+    identity_load(&s->identities[record], &identity);
+    kvo_event e = {
+        .reference = atomic_load(&s->clock),
+        .type = type,
+        .cause = cause,
+        .tier = (uint8_t)tier,
+        .name_bytes = identity.name_bytes,
+        .payload_bytes = identity.payload_bytes,
+        .name = identity.name,
+    };
+    s->options.on_event(s->options.event_context, &e);
+}
+
+void store_answer(const kvo_store *s, uint32_t record, kvo_answer *a)
+{
+    const block_record *r = &s->records[record];
+    uint64_t life = word_load(&r->life);
+    unsigned mask = block_tiers(r);
+    a->tier_mask = (uint8_t)mask;
+    a->tier = (uint8_t)block_fastest(mask);
+    a->level = mask ? KVO_SEALED : 0;
+    for (unsigned t = 0; t < s->tier_count; t++)
+        if (s->tiers[t].persistent && (mask & 1u << t)) {
+            uint8_t level = copy_safe(word_load(&r->copy[t])) ? KVO_SAFE : KVO_WRITTEN;
+            a->level = level > a->level ? level : a->level;
+        }
+    a->payload_bytes = identity_payload_of(&s->identities[record]);
+    a->generation = life_rewrites(life) + 1;
+    a->handle = handle_make(record, life_incarnation(life));
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/fetch.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "store/put.h"
+
+/* ---- look ---- */
+
+/* Pins the fastest copy of a record that still is the item's block. */
+static bool pin_fastest(kvo_store *s, fetch_item *item, uint64_t life)
+{
+    block_record *r = &s->records[item->record];
+    for (unsigned t = 0; t < s->tier_count; t++) {
+        uint64_t copy;
+        if (!block_pin(r, t, &copy))
+            continue;
+        uint64_t now = word_load(&r->life);
+        if (life_live(now) && life_incarnation(now) == life_incarnation(life)) {
+            item->tier = item->from = t;
+            return true;
+        }
+        store_unpin(s, item->record, t);
+    }
+    return false;
+}
+
+static void look(kvo_store *s, fetch_batch *batch, fetch_item *item)
+{
+    uint64_t life;
+    block_identity key;
+    identity_key(batch->names, item->index, &key);
+    item->how = FETCH_DONE;
+    item->status = KVO_MISS;
+    item->checked = false;
+    item->record = index_find(&s->index, &key, &life);
+    if (item->record == BLOCK_NONE)
+        return;
+    if (!life_has(life, LIFE_SEALED)) {
+        item->how = FETCH_AGAIN;
+        return;
+    }
+    if (!pin_fastest(s, item, life)) {
+        /* Full of pins, or it just went, or its only copy is being retired. */
+        bool full = false;
+        for (unsigned t = 0; t < s->tier_count; t++)
+            full |= copy_pins(word_load(&s->records[item->record].copy[t])) == COPY_PINS_MAX;
+        item->status = full ? KVO_BUSY : KVO_MISS;
+        return;
+    }
+    /* Pinned: the record and its identity are ours to read. */
+    identity_load(&s->identities[item->record], &item->identity);
+    item->handle = handle_make(item->record, life_incarnation(life));
+    if (batch->pins == NULL && item->bytes != item->identity.payload_bytes) {
+        store_unpin(s, item->record, item->tier);
+        item->status = KVO_SIZE;
+        return;
+    }
+    if (!item->touched)
+        store_touch(s, item->record, batch->recency - item->index);
+    item->touched = true;
+    item->how = s->ghost || s->tiers[item->tier].byte_addressable ? FETCH_MEMORY : FETCH_DIRECT;
+    if (item->tier > 0 && (s->ghost || s->tiers[0].byte_addressable) && !batch->options.no_promote)
+        item->how = FETCH_PROMOTE;
+}
+
+/* ---- room above ---- */
+
+/* Under the lock. A slot of the first tier, if it can be had now. */
+static void claim_room(kvo_store *s, fetch_item *item)
+{
+    _Atomic uint64_t *first = &s->records[item->record].copy[0];
+    bool waited = false;
+    item->how = FETCH_AGAIN;
+    if (copy_state(word_load(first)) != BLOCK_EMPTY)
+        return;
+    int status = store_room(s, 0, item->identity.payload_bytes, 0, &item->slot, &waited);
+    if (status != KVO_OK) {
+        item->how = s->ghost || s->tiers[item->tier].byte_addressable ? FETCH_MEMORY : FETCH_DIRECT;
+        return;
+    }
+    /* The lock may have been let go for the room. */
+    if (copy_state(word_load(first)) != BLOCK_EMPTY) {
+        place_slot_free(&s->tiers[0].space, item->slot);
+        return;
+    }
+    word_store(first, copy_make(item->slot, BLOCK_FILLING, 0, 0));
+    item->how = FETCH_PROMOTE;
+}
+
+static void claim_rooms(kvo_store *s, fetch_item *items, size_t count)
+{
+    bool any = false;
+    for (size_t i = 0; i < count; i++)
+        any |= items[i].how == FETCH_PROMOTE;
+    if (!any)
+        return;
+    store_lock(s);
+    for (size_t i = 0; i < count; i++)
+        if (items[i].how == FETCH_PROMOTE)
+            claim_room(s, &items[i]);
+    store_unlock(s);
+    for (size_t i = 0; i < count; i++)
+        if (items[i].how == FETCH_AGAIN && items[i].handle)
+            store_unpin(s, items[i].record, items[i].tier);
+}
+
+/* ---- transfer ---- */
+
+static bool stage(kvo_store *s, fetch_item *item)
+{
+    item->staging_bytes = tier_payload_span(item->identity.payload_bytes);
+    item->staging = s->env->alloc(s->env, item->staging_bytes);
+    return item->staging != NULL;
+}
+
+/* The bytes against the identity, where they arrived. */
+static bool whole(kvo_store *s, const fetch_item *item, const void *memory)
+{
+    uint8_t digest[16];
+    digest_of(memory, item->identity.payload_bytes, digest);
+    ledger_total_add(&s->ledger, LEDGER_VERIFIED, 1);
+    return store_digest_same(digest, item->identity.digest);
+}
+
+static void read_failed(kvo_store *s, fetch_item *item, int result)
+{
+    if (result != -EBADMSG) {
+        ledger_count(&s->ledger, s->tiers[item->tier].account, LEDGER_IO_ERRORS, 1);
+        store_log(s, "%s: reading a block failed: %s", s->tiers[item->tier].name, strerror(-result));
+    }
+    store_quarantine(s, item->record, item->tier); /* gives the pin up */
+    item->how = FETCH_AGAIN;
+}
+
+/* Reads what has to come from below, of one tier, several at a time. */
+static void read_tier(kvo_store *s, fetch_item *items, size_t count, unsigned tier)
+{
+    tier_io ios[STORE_WINDOW];
+    size_t which[STORE_WINDOW], n = 0;
+    store_lock(s);
+    for (size_t i = 0; i < count; i++) {
+        fetch_item *item = &items[i];
+        if (item->tier != tier || (item->how != FETCH_PROMOTE && item->how != FETCH_DIRECT))
+            continue;
+        void *memory = item->how == FETCH_PROMOTE ? tier_memory(s->tiers[0].io, item->slot) : item->staging;
+        ios[n] = store_io(s, item->record, tier, copy_slot(word_load(&s->records[item->record].copy[tier])), memory);
+        which[n++] = i;
+    }
+    store_unlock(s);
+    if (n)
+        tier_read(s->tiers[tier].io, ios, n);
+    for (size_t k = 0; k < n; k++) {
+        fetch_item *item = &items[which[k]];
+        int result = ios[k].result;
+        if (result == 0 && item->how == FETCH_PROMOTE && !whole(s, item, ios[k].memory))
+            result = -EBADMSG;
+        item->status = result;
+    }
+}
+
+static void read_below(kvo_store *s, fetch_item *items, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (items[i].how == FETCH_DIRECT && !stage(s, &items[i])) {
+            store_unpin(s, items[i].record, items[i].tier);
+            items[i].how = FETCH_DONE;
+            items[i].status = KVO_E_MEMORY;
+        }
+    for (unsigned t = 0; t < s->tier_count; t++)
+        read_tier(s, items, count, t);
+}
+
+/* ---- publish ---- */
+
+/* Exclusive hierarchies move: the lower copy goes. Ghosts only. */
+static void moved_up(kvo_store *s, const fetch_item *item)
+{
+    block_unpin(&s->records[item->record], item->tier);
+    bool gone = store_copy_drop(s, item->record, item->tier, false);
+    KVO_ASSERT(gone);
+    (void)gone;
+}
+
+/* Under the lock. The new copy comes with our pin; the one below loses it. */
+static void promoted(kvo_store *s, fetch_item *item)
+{
+    unsigned tenant = store_tenant(s, item->record), from = s->tiers[item->tier].account;
+    uint32_t bytes = item->identity.payload_bytes;
+    uint64_t below = word_load(&s->records[item->record].copy[item->tier]);
+    store_copy_set(s, item->record, 0, copy_make(item->slot, BLOCK_VALID, copy_format(below), 0) + COPY_PIN);
+    ledger_count(&s->ledger, from, LEDGER_PROMOTIONS, 1);
+    ledger_add(&s->ledger, from, LEDGER_READ, KVO_CAUSE_PROMOTE, tenant, bytes, 1);
+    ledger_add(&s->ledger, s->tiers[0].account, LEDGER_WRITE, KVO_CAUSE_PROMOTE, tenant, bytes, 1);
+    store_event(s, KVO_EVENT_PROMOTE, KVO_CAUSE_NONE, 0, item->record);
+    store_reorder(s, item->record);
+    if (s->exclusive)
+        moved_up(s, item);
+    item->from = item->tier;
+    item->tier = 0;
+    item->how = FETCH_MEMORY;
+    item->checked = true;
+}
+
+static void publish(kvo_store *s, fetch_item *items, size_t count)
+{
+    bool any = false;
+    store_lock(s);
+    for (size_t i = 0; i < count; i++) {
+        fetch_item *item = &items[i];
+        if (item->how != FETCH_PROMOTE)
+            continue;
+        any = true;
+        if (item->status < 0) {
+            word_store(&s->records[item->record].copy[0], 0);
+            place_slot_free(&s->tiers[0].space, item->slot);
+            ledger_add(&s->ledger, s->tiers[0].account, LEDGER_WRITE, KVO_CAUSE_FAILED, store_tenant(s, item->record),
+                       item->identity.payload_bytes, 1);
+            continue;
+        }
+        promoted(s, item);
+    }
+    if (any)
+        store_changed(s);
+    store_unlock(s);
+    for (size_t i = 0; i < count; i++) {
+        fetch_item *item = &items[i];
+        if (item->how == FETCH_MEMORY && item->checked && item->from != item->tier && !s->exclusive)
+            store_unpin(s, item->record, item->from);
+        else if ((item->how == FETCH_PROMOTE || item->how == FETCH_DIRECT) && item->status < 0)
+            read_failed(s, item, item->status);
+    }
+}
+
+/* ---- the whole way ---- */
+
+static void fetch_once(kvo_store *s, fetch_batch *batch, fetch_item *items, size_t count)
+{
+    claim_rooms(s, items, count);
+    if (!s->ghost)
+        read_below(s, items, count);
+    for (size_t i = 0; s->ghost && i < count; i++)
+        items[i].status = 0;
+    publish(s, items, count);
+    for (size_t i = 0; i < count; i++) {
+        fetch_item *item = &items[i];
+        if (item->how == FETCH_MEMORY || item->how == FETCH_DIRECT)
+            batch->deliver(s, batch, item);
+        if (item->staging)
+            s->env->free(s->env, item->staging, item->staging_bytes);
+        item->staging = NULL;
+        item->handle = item->how == FETCH_AGAIN ? 0 : item->handle;
+    }
+}
+
+/* A block that somebody else fills or brings up: until that is over. */
+static bool settle(kvo_store *s, const fetch_batch *batch, const fetch_item *item)
+{
+    block_identity key;
+    identity_key(batch->names, item->index, &key);
+    bool in_time = true;
+    store_lock(s);
+    for (;;) {
+        uint64_t life;
+        uint32_t record = index_find(&s->index, &key, &life);
+        if (record == BLOCK_NONE || (life_has(life, LIFE_SEALED) &&
+                                     copy_state(word_load(&s->records[record].copy[0])) != BLOCK_FILLING))
+            break;
+        in_time = batch->deadline != 0 && store_wait(s, batch->deadline);
+        if (!in_time)
+            break;
+    }
+    store_unlock(s);
+    return in_time;
+}
+
+void store_fetch(kvo_store *s, fetch_batch *batch, fetch_item *items, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        look(s, batch, &items[i]);
+    fetch_once(s, batch, items, count);
+    for (size_t i = 0; i < count; i++) {
+        /* Each round waits for another's transfer or retires a bad copy: it ends. */
+        while (items[i].how == FETCH_AGAIN) {
+            if (!settle(s, batch, &items[i])) {
+                items[i].how = FETCH_DONE;
+                items[i].status = KVO_BUSY;
+                break;
+            }
+            look(s, batch, &items[i]);
+            fetch_once(s, batch, &items[i], 1);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* To the caller: copies of payloads, and pins on them. */
+#include <string.h>
+
+#include "store/fetch.h"
+#include "store/put.h"
+#include "store/target.h"
+
+static int get_options(const kvo_get_options *given, kvo_get_options *options)
+{
+    *options = (kvo_get_options)KVO_GET_OPTIONS_INIT;
+    return base_options_take(options, sizeof *options, given);
+}
+
+static void count_hit(kvo_store *s, const fetch_item *item)
+{
+    unsigned account = s->tiers[item->tier].account;
+    ledger_count(&s->ledger, s->tiers[item->from].account, LEDGER_HITS, 1);
+    ledger_add(&s->ledger, account, LEDGER_READ, KVO_CAUSE_GET, store_tenant(s, item->record),
+               item->identity.payload_bytes, 1);
+}
+
+static void served(kvo_store *s, fetch_batch *batch, fetch_item *item)
+{
+    kvo_answer *answer = &batch->answers[item->index];
+    count_hit(s, item);
+    store_answer(s, item->record, answer);
+    answer->tier = (uint8_t)item->from;
+    item->how = FETCH_DONE;
+    item->status = KVO_OK;
+}
+
+/* Copies to the caller and checks what arrived there. */
+static void deliver_copy(kvo_store *s, fetch_batch *batch, fetch_item *item)
+{
+    uint8_t digest[16];
+    if (!s->ghost) {
+        const void *from = item->how == FETCH_DIRECT
+                               ? (const void *)item->staging
+                               : tier_readable(s->tiers[item->tier].io,
+                                               copy_slot(word_load(&s->records[item->record].copy[item->tier])));
+        digest_scatter(item->segments, item->segment_count, from, digest);
+        ledger_total_add(&s->ledger, LEDGER_VERIFIED, 1);
+        if (!store_digest_same(digest, item->identity.digest)) {
+            store_quarantine(s, item->record, item->tier);
+            item->how = FETCH_AGAIN;
+            return;
+        }
+    }
+    served(s, batch, item);
+    store_unpin(s, item->record, item->tier);
+}
+
+/* A block whose intent is "drop" goes after its use. */
+static void drop_used(kvo_store *s, const kvo_answer *answers, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t record = answers[i].status == KVO_OK ? store_by_handle(s, answers[i].handle) : BLOCK_NONE;
+        if (record == BLOCK_NONE ||
+            policy_intent_at(word_load(&s->records[record].policy), store_now_s(s)) != KVO_INTENT_DROP)
+            continue;
+        kvo_target target = {.by = KVO_BY_HANDLES, .handles = &answers[i].handle, .handle_count = 1};
+        kvo_remove(s, &target, KVO_WRITTEN, 0, NULL, NULL);
+    }
+}
+
+static void window(kvo_store *s, fetch_batch *batch, fetch_item *items, size_t n)
+{
+    store_fetch(s, batch, items, n);
+    for (size_t i = 0; i < n; i++) {
+        kvo_answer *answer = &batch->answers[items[i].index];
+        if (items[i].status != KVO_OK)
+            *answer = (kvo_answer){.tier = KVO_NO_TIER};
+        answer->status = items[i].status;
+        ledger_total_add(&s->ledger, LEDGER_GETS, 1);
+        if (items[i].status == KVO_MISS)
+            ledger_total_add(&s->ledger, LEDGER_GET_MISSES, 1);
+    }
+}
+
+/* All uses of a long batch are counted before its first block makes room for itself, or that room
+   could be one of the batch's last blocks. */
+static void touch_all(kvo_store *s, const fetch_batch *batch)
+{
+    kvo_target target = {.by = KVO_BY_NAMES, .names = *batch->names};
+    target_cursor cursor = {.target = &target};
+    for (target_hit hit; target_next(s, &cursor, &hit);)
+        if (hit.status == KVO_OK)
+            store_touch(s, hit.record, batch->recency - hit.index);
+}
+
+static int fetch_all(kvo_store *s, fetch_batch *batch, const kvo_memory *memory)
+{
+    fetch_item items[STORE_WINDOW];
+    const kvo_names *names = batch->names;
+    bool ahead = names->count > STORE_WINDOW && !s->read_only;
+    const kvo_segment *segments = memory ? memory->segments : NULL;
+    batch->deadline = store_deadline(s, batch->options.deadline_ns);
+    batch->recency = atomic_fetch_add(&s->clock, names->count) + names->count;
+    if (ahead)
+        touch_all(s, batch);
+    for (size_t i = 0; i < names->count;) {
+        size_t n = 0;
+        for (; n < STORE_WINDOW && i < names->count; n++, i++) {
+            items[n] = (fetch_item){.index = i, .touched = ahead};
+            if (memory == NULL)
+                continue;
+            items[n].segments = segments;
+            items[n].segment_count = memory->segment_counts ? memory->segment_counts[i] : 1;
+            items[n].bytes = store_segments_bytes(segments, items[n].segment_count);
+            segments += items[n].segment_count;
+        }
+        window(s, batch, items, n);
+    }
+    return KVO_OK;
+}
+
+int kvo_get(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_get_options *options,
+            kvo_answer *answers)
+{
+    fetch_batch batch = {.names = names, .deliver = deliver_copy, .answers = answers};
+    STORE_ENTER(s);
+    int r = store_check_names(s, names);
+    if (r == KVO_OK)
+        r = get_options(options, &batch.options);
+    if (r != KVO_OK)
+        return r;
+    if (memory == NULL || (names->count && (answers == NULL || memory->segments == NULL)))
+        return KVO_E_ARGUMENT;
+    if (s->read_only)
+        batch.options.no_promote = 1;
+    r = fetch_all(s, &batch, memory);
+    if (!s->read_only)
+        drop_used(s, answers, names->count);
+    return r;
+}
+
+/* ---- pins ---- */
+
+static uint64_t pin_token(uint32_t index, uint32_t generation) { return (uint64_t)generation << 32 | (index + 1u); }
+
+/* Under the lock. 0: no place in the table. */
+static uint64_t pin_register(kvo_store *s, uint32_t record)
+{
+    if (s->pin_free == 0)
+        return 0;
+    uint32_t index = s->pin_free - 1;
+    store_pin *pin = &s->pins[index];
+    s->pin_free = pin->next;
+    pin->record = record;
+    pin->generation++;
+    s->pinned++;
+    return pin_token(index, pin->generation);
+}
+
+static void deliver_pin(kvo_store *s, fetch_batch *batch, fetch_item *item)
+{
+    kvo_pin *pin = &batch->pins[item->index];
+    /* No room above: what lies below has no address. */
+    if (item->how == FETCH_DIRECT || item->tier != 0) {
+        store_unpin(s, item->record, item->tier);
+        item->how = FETCH_DONE;
+        item->status = KVO_BUSY;
+        return;
+    }
+    const void *memory = tier_readable(s->tiers[0].io, copy_slot(word_load(&s->records[item->record].copy[0])));
+    if (!item->checked) {
+        uint8_t digest[16];
+        digest_of(memory, item->identity.payload_bytes, digest);
+        ledger_total_add(&s->ledger, LEDGER_VERIFIED, 1);
+        if (!store_digest_same(digest, item->identity.digest)) {
+            store_quarantine(s, item->record, 0);
+            item->how = FETCH_AGAIN;
+            return;
+        }
+    }
+    store_lock(s);
+    uint64_t token = pin_register(s, item->record);
+    store_unlock(s);
+    if (token == 0) {
+        store_unpin(s, item->record, 0);
+        item->how = FETCH_DONE;
+        item->status = KVO_BUSY;
+        return;
+    }
+    served(s, batch, item);
+    *pin = (kvo_pin){.memory = memory, .token = token, .payload_bytes = item->identity.payload_bytes};
+}
+
+int kvo_pin_blocks(kvo_store *s, const kvo_names *names, const kvo_get_options *options, kvo_pin *pins,
+                   kvo_answer *answers)
+{
+    fetch_batch batch = {.names = names, .deliver = deliver_pin, .pins = pins, .answers = answers};
+    STORE_ENTER(s);
+    int r = store_check_names(s, names);
+    if (r == KVO_OK)
+        r = get_options(options, &batch.options);
+    if (r != KVO_OK)
+        return r;
+    if (names->count && (pins == NULL || answers == NULL))
+        return KVO_E_ARGUMENT;
+    if (s->ghost || !s->tiers[0].byte_addressable)
+        return KVO_E_UNSUPPORTED;
+    for (size_t i = 0; i < names->count; i++)
+        pins[i] = (kvo_pin){0};
+    batch.options.no_promote = 0;
+    return fetch_all(s, &batch, NULL);
+}
+
+int kvo_unpin(kvo_store *s, kvo_pin *pins, size_t count)
+{
+    STORE_ENTER(s);
+    if (count && pins == NULL)
+        return KVO_E_ARGUMENT;
+    int result = KVO_OK;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t index = (uint32_t)pins[i].token - 1u, record = BLOCK_NONE;
+        store_lock(s);
+        if (pins[i].token && index < s->options.pins_max && s->pins[index].record != BLOCK_NONE &&
+            pin_token(index, s->pins[index].generation) == pins[i].token) {
+            record = s->pins[index].record;
+            s->pins[index].record = BLOCK_NONE;
+            s->pins[index].next = s->pin_free;
+            s->pin_free = index + 1;
+            s->pinned--;
+        }
+        store_unlock(s);
+        if (record == BLOCK_NONE)
+            result = KVO_GONE;
+        else
+            store_unpin(s, record, 0);
+        pins[i] = (kvo_pin){0};
+    }
+    return result;
+}

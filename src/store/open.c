@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing: how much of everything, in which order. */
+#include "store/open.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define USUAL_BYTES 65536u
+#define RECORDS_SPARE 1024u /* for blocks on their way in and out */
+
+/* ---- what the caller asks for ---- */
+
+static int check_options(kvo_options *o, kvo_error *error)
+{
+    if (o->placement != KVO_PLACE_CREDIT && o->placement != KVO_PLACE_LRU)
+        return base_fail(error, KVO_E_RANGE, "options.placement: %d is not a placement", o->placement);
+    if (o->hierarchy != KVO_INCLUSIVE && o->hierarchy != KVO_EXCLUSIVE)
+        return base_fail(error, KVO_E_RANGE, "options.hierarchy: %d is not a hierarchy", o->hierarchy);
+    if (o->hierarchy == KVO_EXCLUSIVE && !(o->flags & KVO_OPEN_GHOST))
+        return base_fail(error, KVO_E_UNSUPPORTED, "options.hierarchy: exclusive exists in ghost stores only");
+    if (o->block_bytes > KVO_PAYLOAD_BYTES_MAX)
+        return base_fail(error, KVO_E_RANGE, "options.block_bytes: %llu is over the limit of %u",
+                         (unsigned long long)o->block_bytes, KVO_PAYLOAD_BYTES_MAX);
+    if (o->io_threads > 64 || o->tenants_max > 4096)
+        return base_fail(error, KVO_E_RANGE, "options: io_threads is at most 64, tenants_max at most 4096");
+    if (o->blocks_max > UINT32_MAX - 2 * RECORDS_SPARE || o->pins_max > 1u << 24 || o->holds_max > 1u << 24)
+        return base_fail(error, KVO_E_RANGE, "options: blocks_max, pins_max or holds_max is too large");
+    o->write_out_ns = o->write_out_ns ? o->write_out_ns : 1000000000u;
+    o->io_threads = o->io_threads ? o->io_threads : 8;
+    o->tenants_max = o->tenants_max ? o->tenants_max : 256;
+    o->pins_max = o->pins_max ? o->pins_max : 16384;
+    o->holds_max = o->holds_max ? o->holds_max : 16384;
+    return KVO_OK;
+}
+
+static int check_tier_config(const kvo_tier_config *c, unsigned i, const kvo_options *o, kvo_error *error)
+{
+    if (tier_ops_of(c->kind) == NULL)
+        return base_fail(error, KVO_E_ARGUMENT, "tier %u: unknown kind %d", i, c->kind);
+    if (c->kind == KVO_TIER_DISK && (c->path == NULL || c->path[0] == 0 || strlen(c->path) > 200))
+        return base_fail(error, KVO_E_ARGUMENT, "tier %u: a disk needs a path of 1 to 200 bytes", i);
+    if (c->capacity_bytes && c->capacity_blocks)
+        return base_fail(error, KVO_E_ARGUMENT, "tier %u: give capacity_bytes or capacity_blocks, not both", i);
+    if (c->capacity_blocks == KVO_INFINITE) {
+        if (!(o->flags & KVO_OPEN_GHOST))
+            return base_fail(error, KVO_E_UNSUPPORTED, "tier %u: an infinite capacity exists in ghost stores only", i);
+        if (o->blocks_max == 0)
+            return base_fail(error, KVO_E_ARGUMENT, "tier %u: an infinite capacity needs options.blocks_max", i);
+    } else if (c->capacity_blocks && o->block_bytes == 0)
+        return base_fail(error, KVO_E_ARGUMENT,
+                         "tier %u: a capacity in blocks needs options.block_bytes: say how large a block is", i);
+    if (c->kind == KVO_TIER_DRAM && c->capacity_bytes == 0 && c->capacity_blocks == 0)
+        return base_fail(error, KVO_E_ARGUMENT, "tier %u: dram needs a capacity", i);
+    return KVO_OK;
+}
+
+/* ---- tiers ---- */
+
+static void account_add(void *context, bool write, uint64_t metadata_bytes, uint64_t padding_bytes)
+{
+    store_tier *t = context;
+    kvo_store *s = t->store;
+    ledger_direction direction = write ? LEDGER_WRITE : LEDGER_READ;
+    if (metadata_bytes)
+        ledger_add(&s->ledger, t->account, direction, KVO_CAUSE_METADATA, KVO_TENANT_OTHER, metadata_bytes, 1);
+    if (padding_bytes)
+        ledger_add(&s->ledger, t->account, direction, KVO_CAUSE_PADDING, KVO_TENANT_OTHER, padding_bytes, 1);
+}
+
+static void name_tier(kvo_store *s, store_tier *t, const kvo_tier_config *config)
+{
+    const char *kind = tier_ops_of(config->kind)->kind;
+    unsigned same = 1;
+    for (unsigned i = 0; i < t->number; i++)
+        same += strncmp(s->tiers[i].name, kind, strlen(kind)) == 0;
+    snprintf(t->name, sizeof t->name, same > 1 ? "%s%u" : "%s", kind, same);
+    if (config->path)
+        snprintf(t->path, sizeof t->path, "%s", config->path);
+}
+
+static int open_tier(kvo_store *s, unsigned i, const kvo_tier_config *config, kvo_error *error)
+{
+    store_tier *t = &s->tiers[i];
+    t->number = i;
+    t->store = s;
+    name_tier(s, t, config);
+    int account = ledger_account_of(&s->ledger, t->name);
+    if (account < 0)
+        return base_fail(error, KVO_E_MEMORY, "tier %s: no memory for its ledger", t->name);
+    t->account = (unsigned)account;
+    t->persistent = config->kind == KVO_TIER_DISK;
+    t->byte_addressable = config->kind == KVO_TIER_DRAM;
+    if (t->persistent && s->home == KVO_NO_TIER)
+        s->home = i;
+    if (s->ghost)
+        return KVO_OK;
+    tier_config c = {.env = s->env,
+                     .engine = s->engine,
+                     .config = config,
+                     .block_bytes = s->options.block_bytes,
+                     .read_only = s->read_only,
+                     .must_exist = (s->options.flags & KVO_OPEN_MUST_EXIST) != 0,
+                     .write_number = &s->write_number,
+                     .account = {account_add, t},
+                     .log = s->options.on_log,
+                     .log_context = s->options.log_context};
+    return tier_open(&c, &t->io, error);
+}
+
+static uint64_t usual_bytes(const kvo_store *s) { return s->options.block_bytes ? s->options.block_bytes : USUAL_BYTES; }
+
+/* The cut of a tier's space; segment_units of a medium that exists stay. false: too small. */
+static int cut(kvo_store *s, unsigned i, const kvo_tier_config *c, uint64_t bytes, place_geometry *g,
+               kvo_error *error)
+{
+    store_tier *t = &s->tiers[i];
+    uint32_t header = t->persistent ? 1 : 0;
+    const tier_geometry *had = t->io ? &t->io->geometry : NULL;
+    uint32_t kept = had ? had->segment_units : 0;
+    if (c->capacity_bytes == 0 && c->capacity_blocks == 0) {
+        if (kept == 0)
+            return base_fail(error, KVO_E_ARGUMENT, "%s: there is no store yet: give it a capacity, as in disk:%s:20G",
+                             t->path, t->path);
+        *g = (place_geometry){header, had->segment_units, had->segment_count, had->last_units};
+        return KVO_OK;
+    }
+    bool fits = c->capacity_blocks
+                    ? place_geometry_blocks(g, header, c->capacity_blocks, s->options.block_bytes, kept)
+                    : place_geometry_bytes(g, header, bytes, s->options.block_bytes, c->segment_bytes, kept);
+    if (!fits && kept)
+        return base_fail(error, KVO_E_RANGE,
+                         "%s: made of segments of %llu bytes, and the capacity asked for is not even one, or a block "
+                         "does not fit one: give it more, or use another directory",
+                         t->path, (unsigned long long)kept * PLACE_UNIT);
+    if (!fits)
+        return base_fail(error, KVO_E_RANGE, "tier %s: the capacity is too small for one block (or over 16 TiB)",
+                         t->name);
+    return KVO_OK;
+}
+
+typedef struct plan {
+    place_geometry geometry[KVO_TIERS_MAX];
+    bool infinite[KVO_TIERS_MAX];
+    uint64_t slots; /* of all tiers */
+    uint32_t records_max;
+    size_t control_bytes;
+} plan;
+
+static uint64_t slots_of(const place_geometry *g, uint64_t block_bytes)
+{
+    uint64_t stride = g->header_units + place_payload_units(block_bytes);
+    return (uint64_t)(g->segment_count - 1) * ((g->segment_units - g->header_units) / stride) +
+           (g->last_units - g->header_units) / stride;
+}
+
+static size_t control_bytes_for(const kvo_store *s, const plan *p)
+{
+    size_t n = p->records_max;
+    size_t bytes = n * (sizeof(block_record) + sizeof(block_identity_words)) + index_bytes_for(p->records_max) +
+                   place_memory_bytes_for(p->slots) + place_scan_bytes_for(p->records_max) + n / 8 * (s->tier_count + 1);
+    for (unsigned i = 0; i < s->tier_count; i++)
+        if (!p->infinite[i]) {
+            bytes += place_segments_bytes_for(&p->geometry[i]) + PLACE_VICTIMS_MAX * sizeof(place_victim);
+            if (s->tiers[i].persistent)
+                bytes += slots_of(&p->geometry[i], usual_bytes(s)) * sizeof(uint32_t);
+        }
+    return bytes + s->options.pins_max * sizeof(store_pin) + s->options.holds_max * sizeof(store_hold);
+}
+
+static int plan_once(kvo_store *s, const kvo_tier_config *tiers, size_t reserved, plan *p, kvo_error *error)
+{
+    uint64_t records = RECORDS_SPARE;
+    p->slots = 0;
+    for (unsigned i = 0; i < s->tier_count; i++) {
+        p->infinite[i] = tiers[i].capacity_blocks == KVO_INFINITE;
+        if (p->infinite[i])
+            continue;
+        uint64_t bytes = tiers[i].capacity_bytes;
+        if (reserved && tiers[i].kind == KVO_TIER_DRAM && bytes) {
+            if (bytes <= reserved)
+                return base_fail(error, KVO_E_RANGE,
+                                 "tier %s: %llu bytes, of which the control records of all tiers need %zu: give it "
+                                 "more, or set block_bytes to the usual block's size",
+                                 s->tiers[i].name, (unsigned long long)bytes, reserved);
+            bytes -= reserved;
+            reserved = 0;
+        }
+        int r = cut(s, i, &tiers[i], bytes, &p->geometry[i], error);
+        if (r != KVO_OK)
+            return r;
+        uint64_t slots = slots_of(&p->geometry[i], usual_bytes(s));
+        p->slots += slots;
+        records += slots;
+    }
+    for (unsigned i = 0; i < s->tier_count; i++)
+        if (p->infinite[i])
+            p->slots = 0; /* nothing departs for lack of room */
+    for (unsigned i = 0; i < s->tier_count; i++) /* what a medium holds has to fit */
+        if (s->tiers[i].io && s->tiers[i].io->state.records_max > records)
+            records = s->tiers[i].io->state.records_max;
+    if (s->options.blocks_max)
+        records = s->options.blocks_max + RECORDS_SPARE;
+    if (records > UINT32_MAX - 1)
+        return base_fail(error, KVO_E_RANGE, "%llu control records are too many: set blocks_max or block_bytes",
+                         (unsigned long long)records);
+    p->records_max = (uint32_t)records;
+    p->control_bytes = control_bytes_for(s, p);
+    return KVO_OK;
+}
+
+/* ---- tables ---- */
+
+static int tables_of_tier(kvo_store *s, unsigned i, const plan *p)
+{
+    store_tier *t = &s->tiers[i];
+    base_env *env = s->env;
+    if (place_segments_open(&t->space, env, p->infinite[i] ? NULL : &p->geometry[i]) != 0)
+        return KVO_E_MEMORY;
+    t->slots = p->infinite[i] ? 0 : slots_of(&p->geometry[i], usual_bytes(s));
+    t->queue = env->alloc(env, PLACE_VICTIMS_MAX * sizeof *t->queue);
+    t->queued = env->alloc(env, (p->records_max / 64 + 1) * 8);
+    if (t->queue == NULL || t->queued == NULL)
+        return KVO_E_MEMORY;
+    if (!t->persistent || s->ghost)
+        return KVO_OK;
+    uint64_t places = (uint64_t)t->space.segment_count * place_slots_max(&t->space);
+    t->policy_pages = (places + 63) / 64;
+    t->slot_map_bytes = places * sizeof *t->slot_map;
+    t->dirty_bytes = (t->policy_pages / 64 + 1) * 8;
+    t->stale_max = (uint32_t)(places < 1u << 22 ? places : 1u << 22);
+    t->slot_map = env->alloc(env, t->slot_map_bytes);
+    t->dirty = env->alloc(env, t->dirty_bytes);
+    t->stale = env->alloc(env, t->stale_max * sizeof *t->stale);
+    return t->slot_map && t->dirty && t->stale ? KVO_OK : KVO_E_MEMORY;
+}
+
+static int tables(kvo_store *s, const plan *p, kvo_error *error)
+{
+    base_env *env = s->env;
+    s->records_max = p->records_max;
+    s->control_bytes = p->control_bytes;
+    s->records = env->alloc(env, (size_t)p->records_max * sizeof *s->records);
+    s->identities = env->alloc(env, (size_t)p->records_max * sizeof *s->identities);
+    s->pins = env->alloc(env, s->options.pins_max * sizeof *s->pins);
+    s->holds = env->alloc(env, s->options.holds_max * sizeof *s->holds);
+    bool ok = s->records && s->identities && s->pins && s->holds &&
+              index_open(&s->index, env, s->records, s->identities, p->records_max) == 0 &&
+              place_memory_open(&s->memory, env, s->options.placement == KVO_PLACE_CREDIT ? p->slots : 0) == 0 &&
+              place_scan_open(&s->scan, env, p->records_max) == 0;
+    if (ok && s->home != KVO_NO_TIER && !s->ghost && !s->read_only) {
+        s->changed_records = env->alloc(env, (p->records_max / 64 + 1) * 8);
+        ok = s->changed_records != NULL;
+    }
+    for (unsigned i = 0; ok && i < s->tier_count; i++)
+        ok = tables_of_tier(s, i, p) == KVO_OK;
+    if (!ok)
+        return base_fail(error, KVO_E_MEMORY, "no memory for %u control records (%zu bytes)", p->records_max,
+                         p->control_bytes);
+    for (uint32_t i = s->options.pins_max; i-- > 0;) {
+        s->pins[i] = (store_pin){.record = BLOCK_NONE, .next = s->pin_free};
+        s->pin_free = i + 1;
+    }
+    for (uint32_t i = s->options.holds_max; i-- > 0;) {
+        s->holds[i].next = s->hold_free;
+        s->hold_free = i + 1;
+    }
+    return KVO_OK;
+}
+
+static int resize_tiers(kvo_store *s, const plan *p, kvo_error *error)
+{
+    for (unsigned i = 0; i < s->tier_count && !s->ghost; i++) {
+        tier_geometry g = {p->geometry[i].segment_units, p->geometry[i].segment_count, p->geometry[i].last_units};
+        int r = tier_resize(s->tiers[i].io, &g, error);
+        if (r != KVO_OK)
+            return r;
+    }
+    return KVO_OK;
+}
+
+/* ---- the whole ---- */
+
+static void free_if(kvo_store *s, void *memory, size_t bytes)
+{
+    if (memory)
+        s->env->free(s->env, memory, bytes);
+}
+
+void store_destroy(kvo_store *s)
+{
+    store_keeper_stop(s);
+    for (unsigned i = 0; i < s->tier_count; i++) {
+        store_tier *t = &s->tiers[i];
+        tier_close(t->io);
+        place_segments_close(&t->space);
+        free_if(s, t->queue, PLACE_VICTIMS_MAX * sizeof *t->queue);
+        free_if(s, t->queued, (s->records_max / 64 + 1) * 8);
+        free_if(s, t->slot_map, t->slot_map_bytes);
+        free_if(s, t->dirty, t->dirty_bytes);
+        free_if(s, t->stale, t->stale_max * sizeof *t->stale);
+    }
+    move_close(s->engine);
+    index_close(&s->index);
+    place_memory_close(&s->memory);
+    place_scan_close(&s->scan);
+    free_if(s, s->records, (size_t)s->records_max * sizeof *s->records);
+    free_if(s, s->identities, (size_t)s->records_max * sizeof *s->identities);
+    free_if(s, s->pins, s->options.pins_max * sizeof *s->pins);
+    free_if(s, s->holds, s->options.holds_max * sizeof *s->holds);
+    free_if(s, s->changed_records, (s->records_max / 64 + 1) * 8);
+    ledger_close(&s->ledger);
+    pthread_cond_destroy(&s->keeper_wake);
+    pthread_mutex_destroy(&s->keeper_lock);
+    pthread_mutex_destroy(&s->flush_lock);
+    pthread_mutex_destroy(&s->write_out_lock);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    s->env->free(s->env, s, sizeof *s);
+}
+
+static kvo_store *new_store(base_env *env, const kvo_options *o, uint32_t tier_count)
+{
+    kvo_store *s = env->alloc(env, sizeof *s);
+    if (s == NULL)
+        return NULL;
+    s->env = env;
+    s->process = env->process(env);
+    s->options = *o;
+    s->ghost = (o->flags & KVO_OPEN_GHOST) != 0;
+    s->read_only = (o->flags & KVO_OPEN_READ_ONLY) != 0;
+    s->exclusive = o->hierarchy == KVO_EXCLUSIVE;
+    s->tier_count = tier_count;
+    s->home = KVO_NO_TIER;
+    s->epoch_s = env->wall_s(env);
+#ifdef KVO_FAULT_NO_ANCHOR
+    s->anchored = false;
+#else
+    s->anchored = !s->exclusive;
+#endif
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, &monotonic);
+    pthread_mutex_init(&s->write_out_lock, NULL);
+    pthread_mutex_init(&s->flush_lock, NULL);
+    pthread_mutex_init(&s->keeper_lock, NULL);
+    pthread_cond_init(&s->keeper_wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    return s;
+}
+
+static int open_stages(kvo_store *s, const kvo_tier_config *tiers, kvo_error *error)
+{
+    plan p;
+    if (ledger_open(&s->ledger, s->env, s->options.tenants_max) != 0)
+        return base_fail(error, KVO_E_MEMORY, "no memory for the ledger");
+    if (!s->ghost && (s->engine = move_open(s->env, s->options.io_threads)) == NULL)
+        return base_fail(error, KVO_E_MEMORY, "cannot start a thread for transfers");
+    int r = KVO_OK;
+    for (unsigned i = 0; r == KVO_OK && i < s->tier_count; i++)
+        r = open_tier(s, i, &tiers[i], error);
+    if (r == KVO_OK && s->options.block_bytes == 0 && s->home != KVO_NO_TIER && !s->ghost)
+        s->options.block_bytes = s->tiers[s->home].io->state.block_bytes;
+    if (r == KVO_OK)
+        r = plan_once(s, tiers, 0, &p, error);
+    if (r == KVO_OK && !s->ghost)
+        r = plan_once(s, tiers, p.control_bytes, &p, error);
+    if (r == KVO_OK)
+        r = resize_tiers(s, &p, error);
+    if (r == KVO_OK)
+        r = tables(s, &p, error);
+    if (r == KVO_OK && s->home != KVO_NO_TIER && !s->ghost)
+        s->epoch_s = s->tiers[s->home].io->state.epoch_s;
+    if (r == KVO_OK)
+        r = store_spaces_load(s, error);
+    if (r == KVO_OK)
+        r = store_recover(s, error);
+    if (r == KVO_OK && !s->ghost && !s->read_only && store_keeper_start(s) != KVO_OK)
+        r = base_fail(error, KVO_E_MEMORY, "cannot start the keeper's thread");
+    return r;
+}
+
+int store_open(base_env *env, const kvo_tier_config *tiers, uint32_t count, const kvo_options *options,
+               kvo_store **store, kvo_error *error)
+{
+    kvo_options o = KVO_OPTIONS_INIT;
+    kvo_tier_config configs[KVO_TIERS_MAX];
+    if (store == NULL)
+        return KVO_E_ARGUMENT;
+    *store = NULL;
+    if (tiers == NULL || count == 0 || count > KVO_TIERS_MAX)
+        return base_fail(error, KVO_E_ARGUMENT, "a store has 1 to %d tiers", KVO_TIERS_MAX);
+    int r = base_options_take(&o, sizeof o, options);
+    if (r != KVO_OK)
+        return base_fail(error, r, "options.size is not set, or a newer program uses an option unknown here");
+    r = check_options(&o, error);
+    for (unsigned i = 0; r == KVO_OK && i < count; i++) {
+        configs[i] = (kvo_tier_config)KVO_TIER_CONFIG_INIT;
+        r = base_options_take(&configs[i], sizeof configs[i], &tiers[i]);
+        if (r != KVO_OK)
+            return base_fail(error, r, "tier %u: its size is not set", i);
+        r = check_tier_config(&configs[i], i, &o, error);
+    }
+    if (r != KVO_OK)
+        return r;
+    kvo_store *s = new_store(env, &o, count);
+    if (s == NULL)
+        return base_fail(error, KVO_E_MEMORY, "no memory for the store itself");
+    r = open_stages(s, configs, error);
+    if (r != KVO_OK) {
+        store_destroy(s);
+        return r;
+    }
+    *store = s;
+    return KVO_OK;
+}
+
+int kvo_open_tiers(const kvo_tier_config *tiers, uint32_t count, const kvo_options *options, kvo_store **store,
+                   kvo_error *error)
+{
+    return store_open(base_env_posix(), tiers, count, options, store, error);
+}
+
+int kvo_open(const char *text, const kvo_options *options, kvo_store **store, kvo_error *error)
+{
+    kvo_tier_config tiers[KVO_TIERS_MAX];
+    uint32_t count;
+    char paths[4096];
+    if (store)
+        *store = NULL;
+    if (text == NULL || store == NULL)
+        return KVO_E_ARGUMENT;
+    int r = kvo_parse_tiers(text, tiers, &count, paths, sizeof paths, error);
+    return r == KVO_OK ? kvo_open_tiers(tiers, count, options, store, error) : r;
+}
+
+/* ---- closing ---- */
+
+static void abort_reservations(kvo_store *s)
+{
+    for (uint32_t i = 0; i < atomic_load(&s->record_end); i++) {
+        uint64_t life = word_load(&s->records[i].life);
+        kvo_reservation open = {.handle = handle_make(i, life_incarnation(life))};
+        kvo_answer answer;
+        if (life_has(life, LIFE_USED) && !life_has(life, LIFE_SEALED))
+            kvo_abort(s, &open, 1, &answer);
+    }
+}
+
+static int settle(kvo_store *s, uint64_t deadline_ns)
+{
+    abort_reservations(s);
+    int result = kvo_sync(s, NULL, KVO_WRITTEN, deadline_ns, NULL);
+    bool clean = store_invalidate_stale(s, 0) == 0;
+    int r = store_write_out(s, false);
+    for (unsigned t = 0; t < s->tier_count; t++)
+        if (s->tiers[t].persistent && tier_flush(s->tiers[t].io) != 0)
+            r = KVO_E_IO;
+    /* Only what is flushed may be called clean. */
+    if (r == KVO_OK && clean)
+        r = store_write_out(s, true);
+    for (unsigned t = 0; t < s->tier_count; t++)
+        if (s->tiers[t].persistent && tier_flush(s->tiers[t].io) != 0)
+            r = KVO_E_IO;
+    return result != KVO_OK ? result : r;
+}
+
+int kvo_close(kvo_store *s, uint64_t deadline_ns)
+{
+    if (s == NULL)
+        return KVO_OK;
+    STORE_ENTER(s);
+    store_keeper_stop(s);
+    int result = KVO_OK;
+    if (s->home != KVO_NO_TIER && !s->ghost && !s->read_only)
+        result = settle(s, deadline_ns);
+    store_destroy(s);
+    return result;
+}

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Birth, life and end of a block in its record. */
+#include <string.h>
+
+#include "store/store.h"
+
+uint32_t store_by_handle(const kvo_store *s, kvo_handle handle)
+{
+    uint32_t record = handle_record(handle);
+    if (handle == 0 || record >= atomic_load(&s->record_end))
+        return BLOCK_NONE;
+    uint64_t life = word_load(&s->records[record].life);
+    return life_live(life) && life_incarnation(life) == handle_incarnation(handle) ? record : BLOCK_NONE;
+}
+
+unsigned store_tenant(const kvo_store *s, uint32_t record)
+{
+    return policy_tenant(word_load(&s->records[record].policy));
+}
+
+/* ---- changes of policy and recency ---- */
+
+void store_dirty(kvo_store *s, uint32_t record)
+{
+    if (s->changed_records == NULL)
+        return;
+    _Atomic uint64_t *word = &s->changed_records[record / 64];
+    uint64_t bit = 1ull << (record % 64);
+    if ((atomic_load_explicit(word, memory_order_relaxed) & bit) == 0)
+        atomic_fetch_or(word, bit);
+    if (atomic_load_explicit(&s->activity, memory_order_relaxed) == 0)
+        atomic_store_explicit(&s->activity, 1, memory_order_relaxed);
+}
+
+void store_touch(kvo_store *s, uint32_t record, uint64_t recency)
+{
+    block_touch(&s->records[record], recency);
+    store_dirty(s, record);
+}
+
+void store_reorder(kvo_store *s, uint32_t record)
+{
+    const block_record *r = &s->records[record];
+    place_rules rules = {s->options.placement, s->tiers[0].slots, store_now_s(s)};
+    for (unsigned t = 0; t < s->tier_count; t++) {
+        store_tier *tier = &s->tiers[t];
+        uint64_t limit = atomic_load(&tier->queue_limit);
+        if (limit && copy_state(word_load(&r->copy[t])) != BLOCK_EMPTY &&
+            place_key(&rules, word_load(&r->policy), word_load(&r->touch), t) < limit)
+            atomic_store(&tier->queue_old, true);
+    }
+}
+
+/* ---- records ---- */
+
+uint32_t store_record_take(kvo_store *s)
+{
+    uint32_t record = s->free_first - 1;
+    if (s->free_first) {
+        s->free_first = tree_parent(word_load(&s->records[record].tree)) + 1;
+        return record;
+    }
+    uint32_t end = atomic_load(&s->record_end);
+    if (end == s->records_max)
+        return BLOCK_NONE;
+    atomic_store(&s->record_end, end + 1);
+    return end;
+}
+
+void store_record_free(kvo_store *s, uint32_t record)
+{
+    block_record *r = &s->records[record];
+    for (unsigned t = 0; t < s->tier_count; t++) {
+        KVO_ASSERT(copy_state(word_load(&r->copy[t])) == BLOCK_EMPTY);
+        s->tiers[t].queued[record / 64] &= ~(1ull << (record % 64));
+    }
+    /* The new incarnation comes first: readers of the identity notice that it may change. */
+    uint32_t incarnation = life_incarnation(word_load(&r->life)) + 1;
+    word_store(&r->life, life_make(incarnation ? incarnation : 1, 0, NULL, 0));
+    word_store(&r->tree, tree_make(s->free_first - 1, 0));
+    s->free_first = record + 1;
+}
+
+/* A parent in a queue of victims has a child again: not before the child. */
+static void unqueue(kvo_store *s, uint32_t record)
+{
+    for (unsigned t = 0; t < s->tier_count; t++)
+        s->tiers[t].queued[record / 64] &= ~(1ull << (record % 64));
+}
+
+static uint32_t parent_now(const kvo_store *s, uint32_t record)
+{
+    uint32_t parent = tree_parent(word_load(&s->records[record].tree));
+    uint64_t hash = identity_parent_of(&s->identities[record]);
+    if (hash == 0 || parent >= atomic_load(&s->record_end))
+        return BLOCK_NONE;
+    uint64_t life = word_load(&s->records[parent].life);
+    bool there = life_has(life, LIFE_USED) && !life_has(life, LIFE_DOOMED);
+    return there && identity_hash_of(&s->identities[parent]) == hash ? parent : BLOCK_NONE;
+}
+
+/* Returns whether the record's place in the tree changed. */
+static bool relink_one(kvo_store *s, uint32_t record)
+{
+    uint64_t tree = word_load(&s->records[record].tree);
+    uint64_t hash = identity_parent_of(&s->identities[record]);
+    uint32_t parent = parent_now(s, record);
+    if (parent == BLOCK_NONE && hash)
+        parent = index_find_hash(&s->index, hash);
+    if (parent == BLOCK_NONE || parent == record)
+        return false;
+    uint32_t depth = tree_depth(tree), above = tree_depth(word_load(&s->records[parent].tree));
+    uint64_t new = tree_make(parent, depth > above ? depth : above + 1);
+    if (new == tree)
+        return false;
+    word_store(&s->records[record].tree, new);
+    unqueue(s, parent);
+    return true;
+}
+
+void store_link(kvo_store *s, uint32_t record)
+{
+    block_identity identity;
+    identity_load(&s->identities[record], &identity);
+    word_store(&s->records[record].tree, tree_make(BLOCK_NONE, identity.position));
+    if (identity.parent_hash && !relink_one(s, record))
+        s->gaps = true; /* the parent may come later */
+}
+
+void store_relink(kvo_store *s)
+{
+    if (!s->gaps)
+        return;
+    s->gaps = false;
+    uint32_t end = atomic_load(&s->record_end);
+    /* A depth that grows moves its children's; chains settle in a few rounds. */
+    bool moved = true;
+    for (unsigned round = 0; moved && round < 8; round++) {
+        moved = false;
+        for (uint32_t i = 0; i < end; i++) {
+            uint64_t life = word_load(&s->records[i].life);
+            if (life_has(life, LIFE_USED) && !life_has(life, LIFE_DOOMED))
+                moved |= relink_one(s, i);
+        }
+    }
+}
+
+/* ---- copies ---- */
+
+void store_copy_set(kvo_store *s, uint32_t record, unsigned tier, uint64_t copy)
+{
+    store_tier *t = &s->tiers[tier];
+    word_store(&s->records[record].copy[tier], copy);
+    atomic_fetch_add(&t->resident, 1);
+    atomic_store_explicit(&s->activity, 1, memory_order_relaxed);
+    uint32_t parent = parent_now(s, record);
+    if (parent != BLOCK_NONE)
+        t->queued[parent / 64] &= ~(1ull << (parent % 64));
+    if (!t->persistent || s->ghost)
+        return;
+    atomic_store(&t->slot_map[store_policy_place(t, copy_slot(copy))], record + 1);
+    store_stale_forget(t, copy_slot(copy));
+    store_dirty(s, record);
+}
+
+uint64_t store_policy_place(const store_tier *t, uint32_t slot)
+{
+    return (uint64_t)place_segment_of(&t->space, slot) * place_slots_max(&t->space) +
+           place_slot_index(&t->space, slot);
+}
+
+void store_stale_forget(store_tier *t, uint32_t slot)
+{
+    for (uint32_t i = 0; i < t->stale_count; i++)
+        if (t->stale[i].slot == slot) {
+            t->stale[i] = t->stale[--t->stale_count];
+            return;
+        }
+}
+
+void store_stale_add(kvo_store *s, unsigned tier, uint32_t slot, uint64_t hash)
+{
+    store_tier *t = &s->tiers[tier];
+    if (!t->persistent || s->ghost || s->read_only)
+        return;
+    store_stale_forget(t, slot);
+    KVO_ASSERT(t->stale_count < t->stale_max);
+    uint32_t epoch = t->space.segments[place_segment_of(&t->space, slot)].epoch;
+    t->stale[t->stale_count++] = (store_stale){slot, epoch, hash};
+    atomic_store_explicit(&s->activity, 1, memory_order_relaxed);
+}
+
+static bool droppable(uint64_t copy)
+{
+    return (copy_valid(copy) || copy_state(copy) == BLOCK_BAD) && copy_pins(copy) == 0 && !copy_moving(copy);
+}
+
+bool store_copy_drop(kvo_store *s, uint32_t record, unsigned tier, bool stale)
+{
+    store_tier *t = &s->tiers[tier];
+    _Atomic uint64_t *word = &s->records[record].copy[tier];
+    uint64_t copy = word_load(word);
+    if (!droppable(copy) || !atomic_compare_exchange_strong(word, &copy, 0))
+        return false;
+    uint32_t slot = copy_slot(copy);
+    if (t->persistent && !s->ghost) {
+        atomic_store(&t->slot_map[store_policy_place(t, slot)], 0);
+        if (stale || copy_state(copy) == BLOCK_BAD)
+            store_stale_add(s, tier, slot, identity_hash_of(&s->identities[record]));
+    }
+    place_slot_free(&t->space, slot);
+    atomic_fetch_sub(&t->resident, 1);
+    return true;
+}
+
+void store_doom(kvo_store *s, uint32_t record)
+{
+    index_remove(&s->index, identity_hash_of(&s->identities[record]), record);
+    word_change(&s->records[record].life, 0, LIFE_FLAG(LIFE_DOOMED));
+    s->gaps = true;
+}
+
+void store_end(kvo_store *s, uint32_t record, kvo_cause cause)
+{
+    block_record *r = &s->records[record];
+    uint64_t life = word_load(&r->life);
+    uint64_t hash = identity_hash_of(&s->identities[record]);
+    KVO_ASSERT(block_tiers(r) == 0 && life_has(life, LIFE_USED | LIFE_SEALED));
+    if (!life_has(life, LIFE_DOOMED))
+        index_remove(&s->index, hash, record);
+    if (cause == KVO_CAUSE_NONE || cause == KVO_CAUSE_RESIZE)
+        place_memory_put(&s->memory, hash, touch_uses(word_load(&r->touch)), atomic_load(&s->clock));
+    if (cause != KVO_CAUSE_NONE)
+        s->gaps = true;
+    store_event(s, KVO_EVENT_END, cause, KVO_NO_TIER, record);
+    s->blocks--;
+    store_record_free(s, record);
+    store_changed(s);
+}
+
+static bool empty(const block_record *r)
+{
+    for (unsigned t = 0; t < KVO_TIERS_MAX; t++)
+        if (copy_state(word_load(&r->copy[t])) != BLOCK_EMPTY)
+            return false;
+    return true;
+}
+
+/* What was removed or found bad goes as soon as nobody reads or moves it. */
+void store_reap(kvo_store *s, uint32_t record)
+{
+    block_record *r = &s->records[record];
+    bool doomed = life_has(word_load(&r->life), LIFE_DOOMED);
+    for (unsigned t = 0; t < s->tier_count; t++)
+        if (doomed || copy_state(word_load(&r->copy[t])) == BLOCK_BAD)
+            store_copy_drop(s, record, t, false);
+    if (doomed && empty(r))
+        store_end(s, record, life_has(word_load(&r->life), LIFE_REMOVED) ? KVO_CAUSE_REMOVE : KVO_CAUSE_FAILED);
+}
+
+/* The pin may have been all that kept a removed block or a bad copy. While it is there the
+   record is ours to read; after, only its incarnation says whether it is still the same. */
+void store_unpin(kvo_store *s, uint32_t record, unsigned tier)
+{
+    block_record *r = &s->records[record];
+    uint32_t incarnation = life_incarnation(word_load(&r->life));
+    uint64_t copy = block_unpin(r, tier);
+    if (copy_pins(copy) != 0)
+        return;
+    uint64_t life = word_load(&r->life);
+    bool reap = copy_state(copy) == BLOCK_BAD || life_has(life, LIFE_DOOMED);
+    if (!reap && !atomic_load(&s->waiting))
+        return;
+    store_lock(s);
+    life = word_load(&r->life);
+    if (reap && life_has(life, LIFE_USED) && life_incarnation(life) == incarnation)
+        store_reap(s, record);
+    store_changed(s);
+    store_unlock(s);
+}
+
+/* ---- quarantine ---- */
+
+void store_quarantine(kvo_store *s, uint32_t record, unsigned tier)
+{
+    block_record *r = &s->records[record];
+    store_lock(s);
+    /* Removed while we read it: its header is dead already, the bytes are not at fault. */
+    if (life_has(word_load(&r->life), LIFE_DOOMED | LIFE_REMOVED)) {
+        block_unpin(r, tier);
+        store_reap(s, record);
+        store_changed(s);
+        store_unlock(s);
+        return;
+    }
+    uint64_t copy = word_load(&r->copy[tier]);
+    bool first = copy_valid(copy);
+    if (first)
+        copy = word_change(&r->copy[tier], COPY_STATE_MASK, (uint64_t)BLOCK_BAD << 44);
+    ledger_total_add(&s->ledger, LEDGER_DIGEST_MISSES, 1);
+    store_log(s, "%s: the copy at offset %llu does not match its digest; it is retired", s->tiers[tier].name,
+              (unsigned long long)copy_slot(copy) * TIER_UNIT);
+    if (first && !life_has(word_load(&r->life), LIFE_DOOMED)) {
+        bool other = false;
+        for (unsigned t = 0; t < s->tier_count; t++)
+            other |= t != tier && copy_state(word_load(&r->copy[t])) != BLOCK_EMPTY &&
+                     copy_state(word_load(&r->copy[t])) != BLOCK_BAD;
+        if (!other)
+            store_doom(s, record);
+        else if (tier > 0)
+            word_change(&r->life, 0, LIFE_FLAG(life_repair_flag(tier)));
+    }
+    block_unpin(r, tier);
+    store_event(s, KVO_EVENT_DROP, KVO_CAUSE_FAILED, tier, record);
+    store_reap(s, record);
+    store_changed(s);
+    store_unlock(s);
+}

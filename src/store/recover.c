@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening what is there: the index from the media, then policies, ledger and clock. */
+#include <string.h>
+
+#include "store/persist.h"
+
+typedef struct recovery {
+    kvo_store *s;
+    store_tier *t;
+    uint64_t *numbers;    /* write number of each record's copy in the tier being read */
+    uint32_t *unsure;     /* records whose write a crash may have cut short */
+    size_t unsure_count;
+    uint64_t highest; /* write number seen */
+    uint64_t clock;
+} recovery;
+
+static int found_segment(void *context, uint32_t segment, uint32_t stride, uint32_t epoch)
+{
+    recovery *v = context;
+    place_segment_restore(&v->t->space, segment, stride, epoch);
+    return 0;
+}
+
+/* Written in a space that the store knows, as it knows it. */
+static bool space_known(const kvo_store *s, const tier_slot *slot)
+{
+    unsigned space = slot->identity.space;
+    return space > 0 && space <= KVO_SPACES_MAX && s->spaces[space].used &&
+           memcmp(s->spaces[space].digest, slot->space_digest, 32) == 0;
+}
+
+static uint32_t new_record(recovery *v, const tier_slot *slot)
+{
+    kvo_store *s = v->s;
+    uint32_t record = store_record_take(s);
+    if (record == BLOCK_NONE)
+        return BLOCK_NONE;
+    block_record *r = &s->records[record];
+    if (!index_insert(&s->index, slot->identity.key_hash, record)) {
+        store_record_free(s, record);
+        return BLOCK_NONE;
+    }
+    identity_store(&s->identities[record], &slot->identity);
+    word_store(&r->policy, slot->policy);
+    word_store(&r->touch, slot->touch);
+    word_store(&r->tree, tree_make(BLOCK_NONE, slot->identity.position));
+    word_store(&r->life, life_make(1, slot->rewrites, slot->delta, LIFE_USED | LIFE_SEALED));
+    s->blocks++;
+    return record;
+}
+
+static void take_slot(recovery *v, uint32_t record, const tier_slot *slot)
+{
+    v->numbers[record] = slot->write_number;
+    store_copy_set(v->s, record, v->t->number,
+                   copy_make(slot->slot, BLOCK_VALID, slot->format, (unsigned)(slot->write_number & 255u)));
+    if (slot->unfinished)
+        v->unsure[v->unsure_count++] = record;
+    if (touch_recency(slot->touch) > v->clock)
+        v->clock = touch_recency(slot->touch);
+}
+
+/* Drops the block's copy in this tier, whose slot is older than another of the same name. */
+static void drop_older(recovery *v, uint32_t record)
+{
+    store_copy_drop(v->s, record, v->t->number, true);
+    for (size_t i = 0; i < v->unsure_count; i++)
+        if (v->unsure[i] == record)
+            v->unsure[i--] = v->unsure[--v->unsure_count];
+}
+
+static int found_live(recovery *v, const tier_slot *slot)
+{
+    kvo_store *s = v->s;
+    uint64_t life;
+    if (!space_known(s, slot)) {
+        s->damaged++;
+        return 0;
+    }
+    uint32_t record = index_find(&s->index, &slot->identity, &life);
+    bool here = record != BLOCK_NONE && copy_valid(word_load(&s->records[record].copy[v->t->number]));
+    /* The same name twice: the later write counts, in a tier and across tiers. */
+    if (record != BLOCK_NONE && v->numbers[record] > slot->write_number && here) {
+        store_stale_add(s, v->t->number, slot->slot, slot->identity.key_hash);
+        return 0;
+    }
+    if (here)
+        drop_older(v, record);
+    if (record != BLOCK_NONE && block_tiers(&s->records[record]) == 0) {
+        identity_store(&s->identities[record], &slot->identity);
+        word_store(&s->records[record].policy, slot->policy);
+        word_store(&s->records[record].touch, slot->touch);
+        word_store(&s->records[record].life, life_make(1, slot->rewrites, slot->delta, LIFE_USED | LIFE_SEALED));
+    }
+    if (record != BLOCK_NONE && memcmp(&slot->identity, (void *)&s->identities[record], sizeof slot->identity) != 0) {
+        store_stale_add(s, v->t->number, slot->slot, slot->identity.key_hash);
+        return 0;
+    }
+    if (record == BLOCK_NONE)
+        record = new_record(v, slot);
+    if (record == BLOCK_NONE || !place_slot_restore(&v->t->space, slot->slot)) {
+        s->damaged += record != BLOCK_NONE;
+        return 0;
+    }
+    take_slot(v, record, slot);
+    return 0;
+}
+
+static int found_slot(void *context, const tier_slot *slot)
+{
+    recovery *v = context;
+    if (slot->state == TIER_SLOT_LIVE) {
+        if (slot->write_number > v->highest)
+            v->highest = slot->write_number;
+        return found_live(v, slot);
+    }
+    if (slot->unfinished)
+        v->s->unfinished++;
+    else
+        v->s->damaged++;
+    return 0;
+}
+
+/* ---- writes that a crash may have cut short: read them, whole or gone ---- */
+
+static void forget(kvo_store *s, uint32_t record, unsigned tier)
+{
+    s->unfinished++;
+    store_copy_drop(s, record, tier, true);
+    if (block_tiers(&s->records[record]) == 0) {
+        index_remove(&s->index, identity_hash_of(&s->identities[record]), record);
+        s->blocks--;
+        store_record_free(s, record);
+    }
+}
+
+static int check_unsure(recovery *v)
+{
+    kvo_store *s = v->s;
+    for (size_t i = 0; i < v->unsure_count; i++) {
+        uint32_t record = v->unsure[i];
+        size_t span = tier_payload_span(identity_payload_of(&s->identities[record]));
+        uint8_t *memory = s->env->alloc(s->env, span), digest[16];
+        if (memory == NULL)
+            return KVO_E_MEMORY;
+        tier_io io = store_io(s, record, v->t->number, copy_slot(word_load(&s->records[record].copy[v->t->number])),
+                              memory);
+        tier_read(v->t->io, &io, 1);
+        digest_of(memory, io.identity.payload_bytes, digest);
+        if (io.result != 0 || memcmp(digest, io.identity.digest, 16) != 0)
+            forget(s, record, v->t->number);
+        ledger_add(&s->ledger, v->t->account, LEDGER_READ, KVO_CAUSE_RECOVER, store_tenant(s, record), span, 1);
+        s->env->free(s->env, memory, span);
+    }
+    return KVO_OK;
+}
+
+/* ---- policies ---- */
+
+static void apply_policy(recovery *v, uint64_t place, const policy_record *p)
+{
+    kvo_store *s = v->s;
+    uint32_t record = atomic_load(&v->t->slot_map[place]) - 1;
+    if (record == BLOCK_NONE || p->checksum != store_policy_checksum(p))
+        return;
+    block_record *r = &s->records[record];
+    uint64_t copy = word_load(&r->copy[v->t->number]);
+    if (p->key_hash != identity_hash_of(&s->identities[record]) || p->slot != copy_slot(copy) ||
+        p->generation != copy_generation(copy))
+        return;
+    if (touch_recency(p->touch) < touch_recency(word_load(&r->touch)))
+        return;
+    word_store(&r->policy, p->policy);
+    word_store(&r->touch, p->touch);
+    if (touch_recency(p->touch) > v->clock)
+        v->clock = touch_recency(p->touch);
+}
+
+static int read_policies(recovery *v, kvo_error *error)
+{
+    kvo_store *s = v->s;
+    store_tier *t = v->t;
+    enum { PAGES = 64 };
+    policy_record *memory = s->env->alloc(s->env, PAGES * TIER_UNIT);
+    if (memory == NULL)
+        return base_fail(error, KVO_E_MEMORY, "%s: no memory to read policies", t->path);
+    for (uint32_t i = 0; i < t->space.segment_count; i++) {
+        uint64_t first = (uint64_t)i * place_slots_max(&t->space), count = t->space.segments[i].slots;
+        for (uint64_t at = first; t->space.segments[i].used && at < first + count;) {
+            uint64_t page = at / POLICY_PER_PAGE, end = (first + count + POLICY_PER_PAGE - 1) / POLICY_PER_PAGE;
+            uint32_t n = (uint32_t)(end - page < PAGES ? end - page : PAGES);
+            /* What cannot be read costs policies, nothing else. */
+            if (t->io->ops->policy_read(t->io, page, n, memory) != 0)
+                memset(memory, 0, n * TIER_UNIT);
+            for (; at < first + count && at < (page + n) * POLICY_PER_PAGE; at++)
+                apply_policy(v, at, &memory[at - page * POLICY_PER_PAGE]);
+        }
+    }
+    s->env->free(s->env, memory, PAGES * TIER_UNIT);
+    return KVO_OK;
+}
+
+static void read_ledger(kvo_store *s)
+{
+    void *bytes;
+    size_t count;
+    tier_medium *home = s->tiers[s->home].io;
+    if (home->ops->note_read(home, TIER_NOTE_LEDGER, &bytes, &count) != 0)
+        return;
+    if (!ledger_decode(&s->ledger, bytes, count))
+        store_log(s, "%s: the ledger is of another version; counting starts anew", s->tiers[s->home].path);
+    s->env->free(s->env, bytes, (count + TIER_UNIT - 1) / TIER_UNIT * TIER_UNIT);
+}
+
+static int recover_tier(recovery *v, kvo_error *error)
+{
+    tier_medium *io = v->t->io;
+    memset(v->numbers, 0, v->s->records_max * sizeof *v->numbers);
+    v->unsure_count = 0;
+    int r = io->ops->scan(io, found_segment, found_slot, v);
+    if (r != 0)
+        return base_fail(error, base_status_of_errno(r), "%s: cannot read the slots: %s", v->t->path, strerror(-r));
+    r = check_unsure(v);
+    if (r != KVO_OK)
+        return base_fail(error, r, "%s: no memory to check the last writes", v->t->path);
+    place_segments_release(&v->t->space);
+    return read_policies(v, error);
+}
+
+int store_recover(kvo_store *s, kvo_error *error)
+{
+    if (s->home == KVO_NO_TIER || s->ghost)
+        return KVO_OK;
+    size_t bytes = s->records_max * (sizeof(uint64_t) + sizeof(uint32_t));
+    recovery v = {.s = s, .numbers = s->env->alloc(s->env, bytes)};
+    if (v.numbers == NULL)
+        return base_fail(error, KVO_E_MEMORY, "no memory to rebuild the index");
+    v.unsure = (uint32_t *)(void *)(v.numbers + s->records_max);
+    v.clock = s->tiers[s->home].io->state.clock;
+    read_ledger(s);
+    int r = KVO_OK;
+    for (unsigned t = 0; r == KVO_OK && t < s->tier_count; t++)
+        if (s->tiers[t].persistent) {
+            v.t = &s->tiers[t];
+            r = recover_tier(&v, error);
+        }
+    s->env->free(s->env, v.numbers, bytes);
+    if (r != KVO_OK)
+        return r;
+    atomic_store(&s->clock, v.clock);
+    if (atomic_load(&s->write_number) < v.highest)
+        atomic_store(&s->write_number, v.highest);
+    s->recovered = s->blocks;
+    s->gaps = true;
+    return KVO_OK;
+}

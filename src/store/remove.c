@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blocks that leave by a caller's will: out of the index first, then off the media, then gone. */
+#include <string.h>
+
+#include "store/target.h"
+
+/* ---- headers of copies that were evicted earlier ---- */
+
+/* Under the lock: takes free slots whose header may still name `hash` (0 = any) out of use.
+   *busy: some are being written over right now. */
+static size_t stale_take(kvo_store *s, unsigned tier, uint64_t hash, store_stale *taken, size_t most, bool *busy)
+{
+    store_tier *t = &s->tiers[tier];
+    size_t n = 0;
+    for (uint32_t i = 0; i < t->stale_count && n < most;) {
+        store_stale stale = t->stale[i];
+        bool void_anyway = t->space.segments[place_segment_of(&t->space, stale.slot)].epoch != stale.epoch;
+        bool wanted = hash == 0 || stale.hash == hash;
+        /* In use again, or its segment is changing its slot size: soon over. */
+        bool later = wanted && !void_anyway &&
+                     (place_slot_used(&t->space, stale.slot) || !place_slot_retake(&t->space, stale.slot));
+        *busy |= later;
+        if (later || (!wanted && !void_anyway)) {
+            i++;
+            continue;
+        }
+        if (!void_anyway)
+            taken[n++] = stale;
+        t->stale[i] = t->stale[--t->stale_count];
+    }
+    return n;
+}
+
+static int invalidate_taken(kvo_store *s, unsigned tier, const store_stale *taken, size_t n)
+{
+    uint32_t slots[STORE_WINDOW];
+    for (size_t i = 0; i < n; i++)
+        slots[i] = taken[i].slot;
+    int r = tier_invalidate(s->tiers[tier].io, slots, n);
+    store_lock(s);
+    for (size_t i = 0; i < n; i++) {
+        if (r != 0)
+            store_stale_add(s, tier, taken[i].slot, taken[i].hash);
+        place_slot_free(&s->tiers[tier].space, taken[i].slot);
+    }
+    store_changed(s);
+    store_unlock(s);
+    return r;
+}
+
+static int invalidate_tier(kvo_store *s, unsigned tier, uint64_t hash, bool wait)
+{
+    store_stale taken[STORE_WINDOW];
+    for (;;) {
+        bool busy = false;
+        store_lock(s);
+        size_t n = stale_take(s, tier, hash, taken, STORE_WINDOW, &busy);
+        bool again = n == 0 && busy && wait;
+        if (again)
+            store_wait(s, KVO_FOREVER);
+        store_unlock(s);
+        if (again)
+            continue;
+        int r = n ? invalidate_taken(s, tier, taken, n) : 0;
+        if (n == 0 || r != 0)
+            return r;
+    }
+}
+
+int store_invalidate_stale(kvo_store *s, uint64_t hash)
+{
+    int result = 0;
+    for (unsigned t = 0; t < s->tier_count; t++) {
+        if (!s->tiers[t].persistent || s->ghost || s->read_only)
+            continue;
+        int r = invalidate_tier(s, t, hash, hash != 0);
+        if (r != 0)
+            result = r;
+    }
+    return result;
+}
+
+/* ---- copies of live blocks ---- */
+
+/* Under the lock: whether a transfer is at one of its copies. */
+static bool in_transfer(const kvo_store *s, uint32_t record)
+{
+    for (unsigned t = 0; t < s->tier_count; t++) {
+        uint64_t copy = word_load(&s->records[record].copy[t]);
+        if (copy_moving(copy) || copy_state(copy) == BLOCK_FILLING)
+            return true;
+    }
+    return false;
+}
+
+/* Under the lock. From here no look-up finds it; its copies on media stay in place for now. */
+static int doom(kvo_store *s, kvo_handle handle, uint64_t deadline)
+{
+    uint32_t record = handle_record(handle);
+    for (;;) {
+        if (store_by_handle(s, handle) != record)
+            return KVO_GONE;
+        if (!in_transfer(s, record))
+            break;
+        if (deadline == 0 || !store_wait(s, deadline))
+            return KVO_BUSY;
+    }
+    store_doom(s, record);
+    word_change(&s->records[record].life, 0, LIFE_FLAG(LIFE_REMOVED));
+    for (unsigned t = 0; t < s->tier_count; t++)
+        if (copy_valid(word_load(&s->records[record].copy[t])))
+            word_change(&s->records[record].copy[t], 0, COPY_MOVING);
+    return KVO_OK;
+}
+
+int store_invalidate_copies(kvo_store *s, const uint32_t *records, size_t count, int level)
+{
+    int result = 0;
+    for (unsigned t = 0; t < s->tier_count; t++) {
+        uint32_t slots[STORE_WINDOW];
+        size_t n = 0;
+        if (!s->tiers[t].persistent || s->ghost)
+            continue;
+        for (size_t i = 0; i < count; i++) {
+            uint64_t copy = word_load(&s->records[records[i]].copy[t]);
+            if (copy_state(copy) != BLOCK_EMPTY)
+                slots[n++] = copy_slot(copy);
+        }
+        int r = tier_invalidate(s->tiers[t].io, slots, n);
+        if (r == 0 && level == KVO_SAFE)
+            r = tier_flush(s->tiers[t].io);
+        if (r != 0)
+            result = r;
+    }
+    return result;
+}
+
+/* Under the lock: lets the copies go; pinned ones at their last unpin. */
+static void let_go(kvo_store *s, uint32_t record, bool invalid)
+{
+    block_record *r = &s->records[record];
+    for (unsigned t = 0; t < s->tier_count; t++) {
+        uint64_t copy = word_load(&r->copy[t]);
+        if (copy_state(copy) == BLOCK_EMPTY)
+            continue;
+        word_change(&r->copy[t], COPY_MOVING, 0);
+        store_event(s, KVO_EVENT_DROP, KVO_CAUSE_REMOVE, t, record);
+        if (!invalid)
+            store_copy_drop(s, record, t, true);
+    }
+    store_reap(s, record);
+}
+
+static int remove_some(kvo_store *s, const kvo_handle *handles, size_t count, int level, uint64_t deadline,
+                       int *results)
+{
+    uint32_t doomed[STORE_WINDOW];
+    size_t which[STORE_WINDOW], n = 0;
+    int failed = 0;
+    store_lock(s);
+    for (size_t i = 0; i < count; i++) {
+        results[i] = doom(s, handles[i], deadline);
+        if (results[i] == KVO_OK) {
+            which[n] = i;
+            doomed[n++] = handle_record(handles[i]);
+        }
+    }
+    store_unlock(s);
+    for (size_t i = 0; i < n; i++) {
+        int r = store_invalidate_stale(s, identity_hash_of(&s->identities[doomed[i]]));
+        failed = r != 0 ? r : failed;
+    }
+    int r = store_invalidate_copies(s, doomed, n, level);
+    failed = r != 0 ? r : failed;
+    store_lock(s);
+    for (size_t i = 0; i < n; i++) {
+        let_go(s, doomed[i], r == 0);
+        results[which[i]] = failed ? KVO_SHORT : KVO_OK;
+    }
+    store_changed(s);
+    store_unlock(s);
+    if (failed)
+        store_log(s, "removing blocks: a header could not be written: %s", strerror(-failed));
+    ledger_total_add(&s->ledger, LEDGER_REMOVES, n);
+    return failed ? KVO_SHORT : KVO_OK;
+}
+
+typedef struct removal {
+    target_hit hits[STORE_WINDOW];
+    size_t count;
+    int level;
+    uint64_t deadline;
+    kvo_answer *answers;
+    uint64_t removed;
+    int result;
+} removal;
+
+static void remove_window(kvo_store *s, removal *m)
+{
+    kvo_handle handles[STORE_WINDOW];
+    int results[STORE_WINDOW];
+    for (size_t i = 0; i < m->count; i++)
+        handles[i] = m->hits[i].handle;
+    int r = remove_some(s, handles, m->count, m->level, m->deadline, results);
+    if (r != KVO_OK)
+        m->result = r;
+    for (size_t i = 0; i < m->count; i++) {
+        m->removed += results[i] == KVO_OK || results[i] == KVO_SHORT;
+        if (results[i] == KVO_BUSY && m->result == KVO_OK)
+            m->result = KVO_BUSY;
+        if (m->answers)
+            m->answers[m->hits[i].index].status = results[i];
+    }
+    m->count = 0;
+}
+
+int kvo_remove(kvo_store *s, const kvo_target *target, int level, uint64_t deadline_ns, kvo_answer *answers,
+               uint64_t *removed)
+{
+    STORE_ENTER(s);
+    int r = target_check(s, target, false);
+    if (r != KVO_OK)
+        return r;
+    if (level < KVO_SEALED || level > KVO_SAFE)
+        return KVO_E_RANGE;
+    if (s->read_only)
+        return KVO_E_STATE;
+    removal m = {.level = level, .deadline = store_deadline(s, deadline_ns), .result = KVO_OK};
+    m.answers = target_listed(target) ? answers : NULL;
+    target_cursor cursor = {.target = target};
+    for (target_hit hit; target_next(s, &cursor, &hit);) {
+        if (m.answers)
+            m.answers[hit.index] = (kvo_answer){.status = hit.status, .tier = KVO_NO_TIER};
+        if (hit.status == KVO_OK)
+            m.hits[m.count++] = hit;
+        if (m.count == STORE_WINDOW)
+            remove_window(s, &m);
+    }
+    if (m.count)
+        remove_window(s, &m);
+    if (removed)
+        *removed = m.removed;
+    return m.result;
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rule 7's exception. The new bytes are brought to a slot of their own first; then the block is
+ * hidden (it reads as pending), its readers leave, the old copies' headers go from the media, and
+ * only then the new copy is shown. A crash in between costs the block, never shows the old bytes.
+ */
+#include <string.h>
+
+#include "store/put.h"
+
+typedef struct rewriting {
+    uint32_t record;
+    kvo_handle handle;
+    block_identity identity; /* the new one */
+    uint32_t slot;
+    unsigned generation; /* of the new copy */
+    unsigned format;
+    uint64_t deadline;
+    int level;
+} rewriting;
+
+static bool in_transfer(const block_record *r)
+{
+    for (unsigned t = 0; t < KVO_TIERS_MAX; t++) {
+        uint64_t copy = word_load(&r->copy[t]);
+        if (copy_moving(copy) || copy_state(copy) == BLOCK_FILLING || copy_state(copy) == BLOCK_BAD)
+            return true;
+    }
+    return false;
+}
+
+static bool pinned(const block_record *r)
+{
+    for (unsigned t = 0; t < KVO_TIERS_MAX; t++)
+        if (copy_pins(word_load(&r->copy[t])))
+            return true;
+    return false;
+}
+
+static void mark(block_record *r, bool moving)
+{
+    for (unsigned t = 0; t < KVO_TIERS_MAX; t++)
+        if (copy_valid(word_load(&r->copy[t])))
+            word_change(&r->copy[t], moving ? 0 : COPY_MOVING, moving ? COPY_MOVING : 0);
+}
+
+/* Finds the block, keeps its copies in place, and gets a slot for the new bytes. */
+static int begin(kvo_store *s, rewriting *w)
+{
+    uint64_t life;
+    bool waited = false;
+    store_lock(s);
+    int status;
+    for (;;) {
+        w->record = index_find(&s->index, &w->identity, &life);
+        status = w->record == BLOCK_NONE ? KVO_MISS : KVO_OK;
+        if (status != KVO_OK || (life_live(life) && !in_transfer(&s->records[w->record])))
+            break;
+        status = KVO_BUSY;
+        if (w->deadline == 0 || !store_wait(s, w->deadline))
+            break;
+    }
+    if (status == KVO_OK && life_rewrites(life) == LIFE_REWRITES_MAX)
+        status = KVO_REFUSED;
+    if (status == KVO_OK) {
+        mark(&s->records[w->record], true);
+        w->handle = handle_make(w->record, life_incarnation(life));
+        status = store_room(s, 0, w->identity.payload_bytes, w->deadline, &w->slot, &waited);
+        if (status != KVO_OK) {
+            mark(&s->records[w->record], false);
+            status = status == KVO_SHORT || status == KVO_BUSY ? KVO_FULL : status;
+        }
+    }
+    store_changed(s);
+    store_unlock(s);
+    return status;
+}
+
+static void give_up(kvo_store *s, rewriting *w)
+{
+    block_record *r = &s->records[w->record];
+    store_lock(s);
+    word_change(&r->life, 0, LIFE_FLAG(LIFE_SEALED));
+    mark(r, false);
+    if (s->tiers[0].persistent)
+        store_stale_add(s, 0, w->slot, w->identity.key_hash);
+    place_slot_free(&s->tiers[0].space, w->slot);
+    store_changed(s);
+    store_unlock(s);
+}
+
+/* The new bytes to their slot. KVO_OK or why not. */
+static int fill(kvo_store *s, rewriting *w, const kvo_segment *segments, uint32_t count)
+{
+    uint64_t span = tier_payload_span(w->identity.payload_bytes);
+    bool direct = s->ghost || s->tiers[0].byte_addressable;
+    if (s->ghost)
+        return KVO_OK;
+    uint8_t *memory = direct ? tier_memory(s->tiers[0].io, w->slot) : s->env->alloc(s->env, span);
+    if (memory == NULL)
+        return KVO_E_MEMORY;
+    digest_gather(memory, segments, count, w->identity.digest);
+    memset(memory + w->identity.payload_bytes, 0, span - w->identity.payload_bytes);
+    if (direct)
+        return KVO_OK;
+    store_lock(s);
+    tier_io io = store_io(s, w->record, 0, w->slot, memory);
+    store_unlock(s);
+    io.identity = w->identity;
+    io.rewrites++;
+    io.format = w->format;
+    memset(io.delta, 0, sizeof io.delta);
+    tier_write(s->tiers[0].io, &io, 1);
+    w->generation = io.generation;
+    s->env->free(s->env, memory, span);
+    return io.result == 0 ? KVO_OK : base_status_of_errno(io.result);
+}
+
+/* No new reader, and the old ones gone. */
+static int hide(kvo_store *s, rewriting *w)
+{
+    block_record *r = &s->records[w->record];
+    int status = KVO_OK;
+    store_lock(s);
+    word_change(&r->life, LIFE_FLAG(LIFE_SEALED), 0);
+    while (status == KVO_OK && pinned(r))
+        if (w->deadline == 0 || !store_wait(s, w->deadline))
+            status = KVO_BUSY;
+    store_unlock(s);
+    return status;
+}
+
+static int forget_old(kvo_store *s, rewriting *w)
+{
+    int r = store_invalidate_stale(s, w->identity.key_hash);
+    int r2 = store_invalidate_copies(s, &w->record, 1, w->level);
+    return r == 0 && r2 == 0 ? KVO_OK : base_status_of_errno(r ? r : r2);
+}
+
+static void show(kvo_store *s, rewriting *w, kvo_answer *answer)
+{
+    block_record *r = &s->records[w->record];
+    unsigned account = s->tiers[0].account;
+    store_lock(s);
+    for (unsigned t = 0; t < s->tier_count; t++) {
+        if (copy_state(word_load(&r->copy[t])) == BLOCK_EMPTY)
+            continue;
+        word_change(&r->copy[t], COPY_MOVING, 0);
+        store_event(s, KVO_EVENT_DROP, KVO_CAUSE_REWRITE, t, w->record);
+        bool gone = store_copy_drop(s, w->record, t, false);
+        KVO_ASSERT(gone);
+        (void)gone;
+    }
+    uint64_t life = word_load(&r->life);
+    unsigned flags = life_flags(life) & (unsigned)(LIFE_USED | LIFE_HELD);
+    word_store(&r->life, life_make(life_incarnation(life) + 1, life_rewrites(life) + 1, NULL, flags));
+    identity_store(&s->identities[w->record], &w->identity);
+    store_copy_set(s, w->record, 0, copy_make(w->slot, BLOCK_VALID, w->format, w->generation));
+    word_change(&r->life, 0, LIFE_FLAG(LIFE_SEALED));
+    ledger_add(&s->ledger, account, LEDGER_WRITE, KVO_CAUSE_REWRITE, store_tenant(s, w->record),
+               w->identity.payload_bytes, 1);
+    ledger_total_add(&s->ledger, LEDGER_REWRITES, 1);
+    store_event(s, KVO_EVENT_SEAL, KVO_CAUSE_REWRITE, 0, w->record);
+    store_answer(s, w->record, answer);
+    store_changed(s);
+    store_unlock(s);
+}
+
+static int rewrite_one(kvo_store *s, rewriting *w, const kvo_segment *segments, uint32_t count, kvo_answer *answer)
+{
+    int status = begin(s, w);
+    if (status != KVO_OK)
+        return status;
+    block_identity old;
+    identity_load(&s->identities[w->record], &old);
+    uint32_t bytes = w->identity.payload_bytes;
+    w->identity = old; /* a rewrite keeps the creator's provenance */
+    w->identity.payload_bytes = bytes;
+    status = fill(s, w, segments, count);
+    if (status == KVO_OK)
+        status = hide(s, w);
+    if (status == KVO_OK)
+        status = forget_old(s, w);
+    if (status != KVO_OK) {
+        give_up(s, w);
+        return status;
+    }
+    show(s, w, answer);
+    return KVO_STORED;
+}
+
+int kvo_rewrite(kvo_store *s, const kvo_names *names, const kvo_memory *memory, uint32_t format,
+                const kvo_put_options *options, kvo_answer *answers)
+{
+    kvo_put_options o;
+    STORE_ENTER(s);
+    int r = store_check_names(s, names);
+    if (r == KVO_OK)
+        r = store_put_options(options, &o);
+    if (r != KVO_OK)
+        return r;
+    if (s->read_only)
+        return KVO_E_STATE;
+    if (format > 15)
+        return KVO_E_RANGE;
+    if (memory == NULL || (names->count && (answers == NULL || memory->segments == NULL)))
+        return KVO_E_ARGUMENT;
+    if (o.level > KVO_SEALED && s->home == KVO_NO_TIER)
+        return KVO_E_UNSUPPORTED;
+    const kvo_segment *segments = memory->segments;
+    rewriting w = {.format = format, .deadline = store_deadline(s, o.deadline_ns), .level = o.level};
+    for (size_t i = 0; i < names->count; i++) {
+        uint32_t count = memory->segment_counts ? memory->segment_counts[i] : 1;
+        uint64_t bytes = store_segments_bytes(segments, count);
+        answers[i] = (kvo_answer){.tier = KVO_NO_TIER};
+        atomic_fetch_add(&s->clock, 1);
+        identity_key(names, i, &w.identity);
+        w.identity.payload_bytes = (uint32_t)bytes;
+        w.generation = 0;
+        answers[i].status = store_put_length(s, names->space, bytes);
+        if (answers[i].status == KVO_OK)
+            answers[i].status = rewrite_one(s, &w, segments, count, &answers[i]);
+        segments += count;
+    }
+    if (o.level > KVO_SEALED)
+        store_sync_answers(s, answers, names->count, o.level, w.deadline);
+    return KVO_OK;
+}

@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Room in a tier: slots are free, or freed by taking the next victim from the tier's queue. A
+ * queue is filled by one scan (place_victims) for a batch of victims; those without a copy below
+ * are demoted together, and each victim's copy is discarded when its slot is needed, not before, so
+ * that a block which is used meanwhile is saved. All under the store's lock, which demotion lets go.
+ */
+#include <string.h>
+
+#include "store/store.h"
+
+uint32_t store_stride(kvo_store *s, unsigned tier, uint32_t payload_bytes)
+{
+    return place_stride(&s->tiers[tier].space, payload_bytes);
+}
+
+/* ---- the queue ---- */
+
+static bool bit_get(const uint64_t *bits, uint32_t i) { return bits[i / 64] >> (i % 64) & 1; }
+
+static void queue_clear(store_tier *t)
+{
+    for (uint32_t i = 0; i < t->queue_count; i++) {
+        uint32_t record = t->queue[t->queue_first + i].record;
+        t->queued[record / 64] &= ~(1ull << (record % 64));
+    }
+    t->queue_first = t->queue_count = 0;
+    atomic_store(&t->queue_limit, 0);
+}
+
+static place_query query_for(kvo_store *s, unsigned tier, uint32_t stride)
+{
+    return (place_query){
+        .records = s->records,
+        .identities = s->identities,
+        .record_end = atomic_load(&s->record_end),
+        .rules = {s->options.placement, s->tiers[0].slots, store_now_s(s)},
+        .tier = tier,
+        .tier_count = s->tier_count,
+        .anchored = s->anchored,
+        .want = place_batch(s->tiers[tier].slots),
+        .segments = &s->tiers[tier].space,
+        .stride = stride,
+    };
+}
+
+static place_found queue_fill(kvo_store *s, unsigned tier, uint32_t stride)
+{
+    store_tier *t = &s->tiers[tier];
+    queue_clear(t);
+    atomic_store(&t->queue_old, false);
+    store_holds_expire(s);
+    store_relink(s);
+    place_query query = query_for(s, tier, stride);
+    place_found found = place_victims(&s->scan, &query, t->queue);
+    t->queue_count = found.count;
+    t->queue_stride = stride;
+    for (uint32_t i = 0; i < found.count; i++)
+        t->queued[t->queue[i].record / 64] |= 1ull << (t->queue[i].record % 64);
+    if (found.count)
+        atomic_store(&t->queue_limit, t->queue[found.count - 1].key);
+    return found;
+}
+
+static void queue_pop(store_tier *t)
+{
+    uint32_t record = t->queue[t->queue_first].record;
+    t->queued[record / 64] &= ~(1ull << (record % 64));
+    t->queue_first++;
+    t->queue_count--;
+}
+
+static bool below(const kvo_store *s, uint32_t record, unsigned tier)
+{
+    for (unsigned t = tier + 1; t < s->tier_count; t++)
+        if (copy_valid(word_load(&s->records[record].copy[t])))
+            return true;
+    return false;
+}
+
+static bool above(const kvo_store *s, uint32_t record, unsigned tier)
+{
+    for (unsigned t = 0; t < tier; t++)
+        if (copy_state(word_load(&s->records[record].copy[t])) != BLOCK_EMPTY)
+            return true;
+    return false;
+}
+
+/* As it was when it was chosen: same block, same policy and recency, nobody at it. */
+static bool victim_stands(const kvo_store *s, const store_tier *t, const place_victim *v)
+{
+    const block_record *r = &s->records[v->record];
+    uint64_t life = word_load(&r->life);
+    return bit_get(t->queued, v->record) && life_incarnation(life) == v->incarnation && life_live(life) &&
+           !life_has(life, LIFE_HELD) && copy_idle(word_load(&r->copy[t->number])) &&
+           word_load(&r->policy) == v->policy && word_load(&r->touch) == v->touch &&
+           !(s->anchored && above(s, v->record, t->number));
+}
+
+/* The next victim that stands, or NULL when the queue is used up. */
+static place_victim *queue_head(kvo_store *s, store_tier *t, uint32_t stride)
+{
+    if (atomic_load(&t->queue_old) || t->queue_stride != stride)
+        queue_clear(t);
+    while (t->queue_count && !victim_stands(s, t, &t->queue[t->queue_first]))
+        queue_pop(t);
+    return t->queue_count ? &t->queue[t->queue_first] : NULL;
+}
+
+/* ---- leaving ---- */
+
+static void count_eviction(kvo_store *s, unsigned tier, uint32_t record, bool clean, kvo_cause cause)
+{
+    store_tier *t = &s->tiers[tier];
+    ledger_count(&s->ledger, t->account, clean ? LEDGER_CLEAN_DISCARDS : LEDGER_OTHER_EVICTIONS, 1);
+    if (cause == KVO_CAUSE_ORPHAN)
+        ledger_count(&s->ledger, t->account, LEDGER_ORPHANS, 1);
+    if (cause == KVO_CAUSE_YIELD)
+        ledger_count(&s->ledger, t->account, LEDGER_YIELDS, 1);
+    store_event(s, clean ? KVO_EVENT_DISCARD : KVO_EVENT_DROP, cause, tier, record);
+}
+
+/* Takes a copy out of a tier, and ends the block if it was the last. */
+static bool evict(kvo_store *s, unsigned tier, uint32_t record, kvo_cause cause)
+{
+    bool clean = below(s, record, tier);
+    if (!store_copy_drop(s, record, tier, true))
+        return false;
+    count_eviction(s, tier, record, clean, cause);
+    if (block_tiers(&s->records[record]) == 0 && !above(s, record, tier))
+        store_end(s, record, cause);
+    return true;
+}
+
+/* ---- demotion ---- */
+
+tier_io store_io(kvo_store *s, uint32_t record, unsigned tier, uint32_t slot, void *memory)
+{
+    const block_record *r = &s->records[record];
+    const store_tier *t = &s->tiers[tier];
+    tier_io io = {.slot = slot, .memory = memory};
+    uint64_t life = word_load(&r->life);
+    io.segment = place_segment_of(&t->space, slot);
+    io.stride = t->space.segments[io.segment].stride;
+    io.epoch = t->space.segments[io.segment].epoch;
+    identity_load(&s->identities[record], &io.identity);
+    io.space_digest = s->spaces[io.identity.space].digest;
+    io.policy = word_load(&r->policy);
+    io.touch = word_load(&r->touch);
+    io.rewrites = life_rewrites(life);
+    for (unsigned i = 1; i < KVO_TIERS_MAX; i++)
+        io.delta[i] = (uint8_t)life_delta(i == tier ? life_add_delta(life, i) : life, i);
+    io.generation = (uint8_t)copy_generation(word_load(&r->copy[tier]));
+    io.format = copy_format(word_load(&r->copy[tier]));
+    return io;
+}
+
+typedef struct demotion {
+    uint32_t record;
+    unsigned from;
+    uint32_t slot;
+    kvo_cause cause;
+    tier_io io;
+    int *result;
+} demotion;
+
+/* Why this write happens: rule 6 counts a life's first only. */
+static kvo_cause demotion_cause(uint64_t life, unsigned to)
+{
+    if (life_has(life, life_repair_flag(to)))
+        return KVO_CAUSE_REPAIR;
+    return life_rewrites(life) ? KVO_CAUSE_REWRITE : KVO_CAUSE_DEMOTE;
+}
+
+static void demoted_ok(kvo_store *s, const demotion *d, unsigned to)
+{
+    block_record *r = &s->records[d->record];
+    store_tier *t = &s->tiers[to];
+    uint32_t bytes = identity_payload_of(&s->identities[d->record]);
+    uint64_t life = word_load(&r->life), new;
+    if (d->cause == KVO_CAUSE_DEMOTE && life_delta(life, to) == 0) {
+        ledger_count(&s->ledger, t->account, LEDGER_LIVES, 1);
+        ledger_count(&s->ledger, t->account, LEDGER_LIFE_BYTES, bytes);
+    }
+    do {
+        new = d->cause == KVO_CAUSE_DEMOTE ? life_add_delta(life, to) : life;
+        new &= ~LIFE_FLAG(life_repair_flag(to));
+    } while (!atomic_compare_exchange_weak(&r->life, &life, new));
+    uint32_t delta = life_delta(new, to);
+    KVO_ASSERT(delta <= 1 || !s->anchored); /* rule 6 */
+    if (delta > atomic_load(&t->max_delta))
+        atomic_store(&t->max_delta, delta);
+    unsigned format = copy_format(word_load(&r->copy[d->from]));
+    store_copy_set(s, d->record, to, copy_make(d->slot, BLOCK_VALID, format, d->io.generation));
+    unsigned tenant = store_tenant(s, d->record);
+    ledger_add(&s->ledger, s->tiers[d->from].account, LEDGER_READ, d->cause, tenant, bytes, 1);
+    ledger_add(&s->ledger, t->account, LEDGER_WRITE, d->cause, tenant, bytes, 1);
+    store_event(s, KVO_EVENT_WRITE, d->cause == KVO_CAUSE_DEMOTE ? KVO_CAUSE_NONE : d->cause, to, d->record);
+    *d->result = KVO_OK;
+}
+
+static void demoted_badly(kvo_store *s, const demotion *d, unsigned to)
+{
+    store_tier *t = &s->tiers[to];
+    word_store(&s->records[d->record].copy[to], 0);
+    /* The slot may hold half of this block over an older one: its header has to go. */
+    store_stale_add(s, to, d->slot, identity_hash_of(&s->identities[d->record]));
+    place_slot_free(&t->space, d->slot);
+    ledger_add(&s->ledger, t->account, LEDGER_WRITE, KVO_CAUSE_FAILED, store_tenant(s, d->record),
+               identity_payload_of(&s->identities[d->record]), 1);
+    ledger_count(&s->ledger, t->account, LEDGER_IO_ERRORS, 1);
+    store_log(s, "%s: writing a block failed: %s", t->path[0] ? t->path : t->name, strerror(-d->io.result));
+    *d->result = base_status_of_errno(d->io.result);
+}
+
+static void unmove(kvo_store *s, const demotion *d)
+{
+    word_change(&s->records[d->record].copy[d->from], COPY_MOVING, 0);
+    store_reap(s, d->record);
+}
+
+/* Marks the copy to read from; false if the block has none that can be moved now. */
+static bool demotion_begin(kvo_store *s, demotion *d, unsigned to)
+{
+    block_record *r = &s->records[d->record];
+    uint64_t life = word_load(&r->life);
+    *d->result = KVO_GONE;
+    if (!life_live(life))
+        return false;
+    *d->result = copy_valid(word_load(&r->copy[to])) ? KVO_OK : KVO_BUSY;
+    if (copy_state(word_load(&r->copy[to])) != BLOCK_EMPTY)
+        return false;
+    for (d->from = 0; d->from < to; d->from++) {
+        uint64_t copy = word_load(&r->copy[d->from]);
+        while (copy_valid(copy) && !copy_moving(copy))
+            if (atomic_compare_exchange_weak(&r->copy[d->from], &copy, copy | COPY_MOVING)) {
+                d->cause = demotion_cause(life, to);
+                return true;
+            }
+    }
+    return false;
+}
+
+/* A slot below for a marked block. */
+static bool demotion_room(kvo_store *s, demotion *d, unsigned to, bool evicting)
+{
+    block_record *r = &s->records[d->record];
+    bool waited = false;
+    int status = store_room(s, to, identity_payload_of(&s->identities[d->record]), 0, &d->slot, &waited);
+    *d->result = status;
+    if (status == KVO_OK) {
+        word_store(&r->copy[to], copy_make(d->slot, BLOCK_FILLING, 0, 0));
+        return true;
+    }
+    unmove(s, d);
+    if (evicting && status == KVO_SHORT)
+        evict(s, d->from, d->record, KVO_CAUSE_YIELD);
+    return false;
+}
+
+static void demote_some(kvo_store *s, demotion *list, size_t n, unsigned to)
+{
+    store_tier *t = &s->tiers[to];
+    tier_io ios[STORE_WINDOW * 2];
+    for (size_t i = 0; i < n && !s->ghost; i++)
+        ios[i] = store_io(s, list[i].record, to, list[i].slot,
+                          tier_memory(s->tiers[list[i].from].io, copy_slot(word_load(
+                                                                     &s->records[list[i].record].copy[list[i].from]))));
+    if (!s->ghost) {
+        store_unlock(s);
+        tier_write(t->io, ios, n);
+        store_lock(s);
+    }
+    for (size_t i = 0; i < n; i++) {
+        list[i].io = s->ghost ? (tier_io){0} : ios[i];
+        if (list[i].io.result == 0)
+            demoted_ok(s, &list[i], to);
+        else
+            demoted_badly(s, &list[i], to);
+        unmove(s, &list[i]);
+    }
+    store_changed(s);
+}
+
+void store_demote(kvo_store *s, const uint32_t *records, size_t count, unsigned to, bool evicting, int *results)
+{
+    demotion list[STORE_WINDOW * 2];
+    for (size_t i = 0; i < count;) {
+        size_t n = 0, begun = 0;
+        /* All marked first, so that making room for one cannot take another. */
+        for (; i < count && begun < sizeof list / sizeof *list; i++) {
+            list[begun] = (demotion){.record = records[i], .result = &results[i]};
+            begun += demotion_begin(s, &list[begun], to);
+        }
+        for (size_t k = 0; k < begun; k++) {
+            demotion d = list[k];
+            if (demotion_room(s, &d, to, evicting))
+                list[n++] = d;
+        }
+        if (n)
+            demote_some(s, list, n, to);
+    }
+}
+
+/* Brings down those in the queue that lie nowhere below. KVO_OK: something was done. */
+static int demote_queue(kvo_store *s, unsigned tier, bool *waited)
+{
+    store_tier *t = &s->tiers[tier];
+    uint32_t records[STORE_WINDOW * 2];
+    int results[STORE_WINDOW * 2];
+    size_t n = 0;
+    size_t most = s->exclusive ? 1 : sizeof records / sizeof *records; /* a move is not made ahead */
+    for (uint32_t i = 0; i < t->queue_count && n < most; i++) {
+        const place_victim *v = &t->queue[t->queue_first + i];
+        if (victim_stands(s, t, v) && !below(s, v->record, tier))
+            records[n++] = v->record;
+    }
+    KVO_ASSERT(n > 0);
+    *waited = true;
+    t->demoting = true;
+    store_demote(s, records, n, tier + 1, true, results);
+    t->demoting = false;
+    store_changed(s);
+    int worst = KVO_BUSY;
+    for (size_t i = 0; i < n; i++) {
+        if (results[i] == KVO_OK || results[i] == KVO_SHORT || results[i] == KVO_GONE)
+            return KVO_OK;
+        if (results[i] != KVO_BUSY)
+            worst = KVO_FULL;
+    }
+    return worst;
+}
+
+/* ---- change of slot size ---- */
+
+/* Frees a segment of another stride, whole, if its best block is worth less than our next victim. */
+static bool evict_segment(kvo_store *s, unsigned tier, uint32_t segment)
+{
+    store_tier *t = &s->tiers[tier];
+    uint32_t records[STORE_WINDOW];
+    int results[STORE_WINDOW];
+    place_segment_drain(&t->space, segment);
+    for (bool progress = true; progress && t->space.segments[segment].used;) {
+        size_t n = 0;
+        progress = false;
+        for (uint32_t i = 0; i < atomic_load(&s->record_end) && n < STORE_WINDOW; i++) {
+            uint64_t copy = word_load(&s->records[i].copy[tier]);
+            if (!copy_idle(copy) || place_segment_of(&t->space, copy_slot(copy)) != segment)
+                continue;
+            if (tier + 1 == s->tier_count || below(s, i, tier))
+                progress |= evict(s, tier, i, KVO_CAUSE_RESIZE);
+            else
+                records[n++] = i;
+        }
+        if (n)
+            store_demote(s, records, n, tier + 1, true, results);
+        for (size_t k = 0; k < n; k++)
+            progress |= results[k] == KVO_OK || results[k] == KVO_SHORT;
+    }
+    return t->space.segments[segment].used == 0;
+}
+
+static bool other_segment(kvo_store *s, unsigned tier, uint32_t stride, uint64_t head_key)
+{
+    store_tier *t = &s->tiers[tier];
+    size_t bytes = t->space.segment_count * sizeof(uint64_t);
+    uint64_t *scratch = s->env->alloc(s->env, bytes), key = 0;
+    if (scratch == NULL)
+        return false;
+    place_query query = query_for(s, tier, 0);
+    uint32_t segment = place_victim_segment(&query, t->space.header_units + stride, &key, scratch);
+    s->env->free(s->env, scratch, bytes);
+    if (segment == PLACE_SLOT_NONE || key >= head_key || t->space.segments[segment].stride == stride)
+        return false;
+    return evict_segment(s, tier, segment);
+}
+
+/* ---- room ---- */
+
+/* One slot's worth of room. KVO_OK: look again; KVO_BUSY: nothing may go now; KVO_SHORT: only
+   anchors are in the way; KVO_FULL: below does not take what must go. */
+static int make_room(kvo_store *s, unsigned tier, uint32_t stride, bool *waited)
+{
+    store_tier *t = &s->tiers[tier];
+    bool mixed = !place_only_stride(&t->space, stride);
+    uint32_t filter = mixed ? stride : 0;
+    place_victim *v = queue_head(s, t, filter);
+    if (v == NULL) {
+        if (t->demoting)
+            return KVO_BUSY;
+        place_found found = queue_fill(s, tier, filter);
+        v = found.count ? &t->queue[t->queue_first] : NULL;
+        if (v == NULL && filter && other_segment(s, tier, stride, UINT64_MAX))
+            return KVO_OK;
+        if (v == NULL)
+            return found.anchored && found.eligible == 0 ? KVO_SHORT : KVO_BUSY;
+        if (mixed && other_segment(s, tier, stride, v->key))
+            return KVO_OK;
+        v = queue_head(s, t, filter);
+        if (v == NULL)
+            return KVO_OK;
+    }
+    if (below(s, v->record, tier) || tier + 1 == s->tier_count) {
+        uint32_t record = v->record;
+        kvo_cause cause = v->orphan ? KVO_CAUSE_ORPHAN : KVO_CAUSE_NONE;
+        queue_pop(t);
+        evict(s, tier, record, cause);
+        return KVO_OK;
+    }
+    return t->demoting ? KVO_BUSY : demote_queue(s, tier, waited);
+}
+
+int store_room(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint64_t deadline, uint32_t *slot, bool *waited)
+{
+    store_tier *t = &s->tiers[tier];
+    uint32_t stride = store_stride(s, tier, payload_bytes);
+    if (stride == 0)
+        return KVO_REFUSED;
+    for (;;) {
+        *slot = place_slot_take(&t->space, stride);
+        if (*slot != PLACE_SLOT_NONE)
+            return KVO_OK;
+        int status = make_room(s, tier, stride, waited);
+        if (status == KVO_OK)
+            continue;
+        if (deadline == 0 || status == KVO_FULL)
+            return status;
+        *waited = true;
+        if (!store_wait(s, deadline))
+            return status == KVO_SHORT ? KVO_BUSY : status;
+    }
+}
+
+int store_room_record(kvo_store *s, uint64_t deadline, uint32_t *record)
+{
+    bool waited = false;
+    while ((*record = store_record_take(s)) == BLOCK_NONE) {
+        int status = make_room(s, s->tier_count - 1, 0, &waited);
+        if (status == KVO_OK)
+            continue;
+        if (deadline == 0 || !store_wait(s, deadline))
+            return status == KVO_SHORT ? KVO_BUSY : status;
+    }
+    return KVO_OK;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The store: where control plane and data plane meet.
+ *
+ * One mutex, `lock`, guards what changes the structure: index, free records, slots, queues of
+ * victims, pins, holds. It is never held over I/O or a payload's copy. Look-ups, policies and
+ * touches take no lock; they work on the atomic words of the records.
+ *
+ * What keeps a copy from going while the lock is not held: a pin (readers), MOVING (a transfer
+ * reads it, or its block is about to be demoted), FILLING (somebody writes it). Whoever sets one
+ * of them clears it, under the lock, and wakes waiters with store_changed().
+ */
+#ifndef STORE_STORE_H
+#define STORE_STORE_H
+
+#include <pthread.h>
+
+#include "base/check.h"
+#include "base/env.h"
+#include "base/names.h"
+#include "base/options.h"
+#include "base/status.h"
+#include "block/digest.h"
+#include "block/identity.h"
+#include "block/policy.h"
+#include "block/record.h"
+#include "index/index.h"
+#include "ledger/ledger.h"
+#include "move/move.h"
+#include "place/memory.h"
+#include "place/segments.h"
+#include "place/victims.h"
+#include "tier/tier.h"
+
+#define STORE_WINDOW 32u /* blocks of a batch that are in transfer at the same time */
+
+/* A free slot whose header on the medium still says what was there. */
+typedef struct store_stale {
+    uint32_t slot;
+    uint32_t epoch; /* of its segment; another one there now: the header is void anyway */
+    uint64_t hash;
+} store_stale;
+
+typedef struct store_tier {
+    tier_medium *io; /* NULL in a ghost */
+    kvo_store *store;
+    unsigned number;
+    char name[16];
+    char path[256];
+    bool persistent;
+    bool byte_addressable;
+    unsigned account;
+    uint64_t slots; /* for the usual block; 0 if infinite */
+    place_segments space;
+    _Atomic uint64_t resident;
+    _Atomic uint32_t max_delta;
+
+    /* The next victims, worst first. */
+    place_victim *queue;
+    uint32_t queue_first, queue_count;
+    uint32_t queue_stride;
+    uint64_t *queued;             /* one bit a record */
+    _Atomic uint64_t queue_limit; /* the best key in it; 0 = empty */
+    atomic_bool queue_old;        /* a policy put some block before the queue's end */
+    bool demoting;                /* a thread is bringing the queue's blocks down */
+
+    /* Of persistent tiers. */
+    _Atomic uint32_t *slot_map; /* record + 1 by place in the policy file */
+    uint64_t *dirty;            /* one bit a policy page; of the write-out that runs */
+    uint64_t policy_pages;
+    store_stale *stale;
+    uint32_t stale_count, stale_max;
+    size_t slot_map_bytes, dirty_bytes;
+} store_tier;
+
+typedef struct store_space {
+    bool used;
+    char label[BASE_SPACE_LABEL_MAX + 1];
+    base_space_record record;
+    uint8_t digest[32];
+} store_space;
+
+typedef struct store_pin {
+    uint32_t record; /* BLOCK_NONE: free */
+    uint32_t generation;
+    uint32_t next; /* free list, + 1 */
+} store_pin;
+
+typedef struct store_hold {
+    uint64_t token; /* 0: free */
+    uint64_t deadline_ns;
+    uint32_t record;
+    uint32_t incarnation;
+    uint32_t next; /* same token, or the free list; + 1 */
+} store_hold;
+
+typedef struct store_staging store_staging; /* put.c */
+
+struct kvo_store {
+    base_env *env;
+    int64_t process;
+    kvo_options options;
+    bool ghost, read_only, exclusive, anchored;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    _Atomic uint32_t waiting; /* threads that wait for `changed` */
+
+    store_tier tiers[KVO_TIERS_MAX];
+    unsigned tier_count;
+    unsigned home; /* first persistent tier; KVO_NO_TIER */
+
+    block_record *records;
+    block_identity_words *identities;
+    uint32_t records_max;
+    _Atomic uint32_t record_end; /* records [0, end) have been used */
+    uint32_t free_first;         /* + 1 */
+    size_t control_bytes;
+    _Atomic uint64_t *changed_records; /* one bit a record whose policy or recency changed since
+                                          the last write-out; NULL: nothing to write out to */
+
+    index_table index;
+    place_memory memory;
+    place_scan scan;
+    ledger ledger;
+    move_engine *engine;
+    _Atomic uint64_t clock; /* block references */
+    _Atomic uint64_t write_number;
+    uint64_t epoch_s;
+    bool gaps; /* a parent may be here without its children's knowing */
+
+    store_space spaces[KVO_SPACES_MAX + 1];
+    store_pin *pins;
+    uint32_t pin_free;
+    store_hold *holds;
+    uint32_t hold_free;
+    uint64_t hold_token;
+    uint64_t blocks, pinned, held, reserved;
+    store_staging *staging; /* memory of reservations that the first tier cannot give */
+
+    pthread_mutex_t write_out_lock; /* one write-out at a time */
+    pthread_mutex_t flush_lock;     /* one flush that makes copies safe at a time; taken first */
+    pthread_t keeper;
+    pthread_mutex_t keeper_lock;
+    pthread_cond_t keeper_wake;
+    bool keeper_runs, keeper_stops;
+    _Atomic uint32_t intents; /* some block may have an intent to carry out */
+    _Atomic uint64_t activity;      /* anything that a write-out would write */
+    uint64_t recovered, unfinished, damaged;
+};
+
+/* ---- enter.c: what every public call begins with ---- */
+
+int store_enter(kvo_store *s);
+int store_check_names(const kvo_store *s, const kvo_names *names);
+uint32_t store_now_s(kvo_store *s);
+uint64_t store_deadline(kvo_store *s, uint64_t ns); /* absolute; KVO_FOREVER stays */
+/* Under the lock: waits for store_changed(); false when the deadline has passed. */
+bool store_wait(kvo_store *s, uint64_t deadline);
+void store_changed(kvo_store *s);
+void store_log(kvo_store *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void store_event(kvo_store *s, kvo_event_type type, kvo_cause cause, unsigned tier, uint32_t record);
+void store_answer(const kvo_store *s, uint32_t record, kvo_answer *answer);
+
+/* ---- record.c: birth, life and end of a block ---- */
+
+/* A record by handle, live, or BLOCK_NONE. */
+uint32_t store_by_handle(const kvo_store *s, kvo_handle handle);
+unsigned store_tenant(const kvo_store *s, uint32_t record);
+/* A use; `recency` as block_touch. */
+void store_touch(kvo_store *s, uint32_t record, uint64_t recency);
+/* The record's policy or recency changed: its copies on disk have an old version. */
+void store_dirty(kvo_store *s, uint32_t record);
+/* Its order of eviction may have become worse: queues look again. */
+void store_reorder(kvo_store *s, uint32_t record);
+/* Under the lock. BLOCK_NONE: none free. */
+uint32_t store_record_take(kvo_store *s);
+void store_record_free(kvo_store *s, uint32_t record);
+/* Under the lock: sets parent and depth from the identity; a queued parent leaves its queues. */
+void store_link(kvo_store *s, uint32_t record);
+/* Under the lock, before a scan: parents that came back find their children again. */
+void store_relink(kvo_store *s);
+/* Under the lock: a copy has become valid, or goes. */
+void store_copy_set(kvo_store *s, uint32_t record, unsigned tier, uint64_t copy);
+/* false: somebody reads or moves it. `stale`: the header on the medium stays for now. */
+bool store_copy_drop(kvo_store *s, uint32_t record, unsigned tier, bool stale);
+/* Takes a name out of the index: it is free for another block, this one goes when it can. */
+void store_doom(kvo_store *s, uint32_t record);
+uint64_t store_policy_place(const store_tier *t, uint32_t slot);
+/* Ends the life of a block without copies. */
+void store_end(kvo_store *s, uint32_t record, kvo_cause cause);
+/* A doomed block whose last pin went. */
+void store_reap(kvo_store *s, uint32_t record);
+/* Drops one reader's pin. Not under the lock. */
+void store_unpin(kvo_store *s, uint32_t record, unsigned tier);
+/* A copy that did not match its digest: never served again, and its name is free at once if it was
+   the last one. The caller's pin on it is given up. Not under the lock. */
+void store_quarantine(kvo_store *s, uint32_t record, unsigned tier);
+void store_stale_add(kvo_store *s, unsigned tier, uint32_t slot, uint64_t hash);
+void store_stale_forget(store_tier *t, uint32_t slot);
+
+/* ---- room.c ---- */
+
+/* Under the lock, which it may let go. KVO_OK and a slot; KVO_BUSY, KVO_FULL. deadline 0: try once. */
+int store_room(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint64_t deadline, uint32_t *slot,
+               bool *waited);
+/* The same for a control record. */
+int store_room_record(kvo_store *s, uint64_t deadline, uint32_t *record);
+/* Under the lock, which it lets go for the writes: brings copies of blocks into a lower tier.
+   results[i]: KVO_OK; KVO_BUSY, KVO_FULL, KVO_E_IO; KVO_GONE (the block is not there any more). With
+   `evicting`, a block for which anchoring yields is dropped. */
+void store_demote(kvo_store *s, const uint32_t *records, size_t count, unsigned to, bool evicting, int *results);
+uint32_t store_stride(kvo_store *s, unsigned tier, uint32_t payload_bytes);
+tier_io store_io(kvo_store *s, uint32_t record, unsigned tier, uint32_t slot, void *memory);
+
+/* ---- sync.c, persist.c, recover.c, hold.c, check.c ---- */
+
+int store_write_out(kvo_store *s, bool clean);
+int store_keeper_start(kvo_store *s); /* a kvo_status */
+void store_keeper_stop(kvo_store *s);
+/* Invalidates the headers of stale slots, of one name or (hash 0) all. Takes the lock itself. */
+int store_invalidate_stale(kvo_store *s, uint64_t hash);
+/* Writes dead headers over the copies of blocks that nobody finds any more; 0 or negative errno. */
+int store_invalidate_copies(kvo_store *s, const uint32_t *records, size_t count, int level);
+/* Some block has a new intent: the keeper looks. */
+void store_intents_changed(kvo_store *s);
+int store_recover(kvo_store *s, kvo_error *error);
+int store_spaces_load(kvo_store *s, kvo_error *error);
+int store_spaces_save(kvo_store *s);
+void store_holds_expire(kvo_store *s);
+/* Frees what is allocated; for open's failures and for close. */
+void store_destroy(kvo_store *s);
+
+/* The invariants, spelled out; true, or one line about the first that is broken. For tests and
+   audits, at rest. */
+bool store_valid(kvo_store *s, char *why, size_t why_bytes);
+
+#define STORE_ENTER(s)            \
+    do {                          \
+        int r_ = store_enter(s);  \
+        if (r_ != KVO_OK)         \
+            return r_;            \
+    } while (0)
+
+static inline void store_lock(kvo_store *s) { pthread_mutex_lock(&s->lock); }
+static inline void store_unlock(kvo_store *s) { pthread_mutex_unlock(&s->lock); }
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a kvo_target to records: one after the other, each with what it was when it was found. */
+#ifndef STORE_TARGET_H
+#define STORE_TARGET_H
+
+#include "store/store.h"
+
+typedef struct target_cursor {
+    const kvo_target *target;
+    size_t next;  /* in names or handles */
+    uint32_t scan; /* in the table of records */
+} target_cursor;
+
+typedef struct target_hit {
+    size_t index;    /* in names or handles; running number otherwise */
+    uint32_t record; /* BLOCK_NONE: status says why */
+    kvo_handle handle;
+    int status;
+} target_hit;
+
+/* KVO_OK, or KVO_E_ARGUMENT. `listed`: only BY_NAMES and BY_HANDLES will do. */
+int target_check(const kvo_store *s, const kvo_target *target, bool listed);
+/* false at the end. Takes no lock. */
+bool target_next(kvo_store *s, target_cursor *cursor, target_hit *hit);
+static inline bool target_listed(const kvo_target *t) { return t->by == KVO_BY_NAMES || t->by == KVO_BY_HANDLES; }
+
+#endif

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The directory: who may open it, its files, its size. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "tier/disk/internal.h"
+
+static const char *const note_files[TIER_NOTES][2] = {{"ledger.a", "ledger.b"}, {"spaces.a", "spaces.b"}};
+
+/* ---- the list of directories that this process has open ---- */
+
+/* The kernel's record lock does not keep one process from opening a directory twice, and the
+   second one's close would drop the first one's lock. This list is the library's one global. */
+#define OPEN_MAX 256
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t open_ids[OPEN_MAX][2];
+
+static int list_add(disk *d)
+{
+    int free_place = -1, r = 0;
+    pthread_mutex_lock(&open_lock);
+    for (int i = 0; i < OPEN_MAX; i++) {
+        if (open_ids[i][0] == 0 && open_ids[i][1] == 0)
+            free_place = i;
+        else if (open_ids[i][0] == d->id[0] && open_ids[i][1] == d->id[1])
+            r = -EBUSY;
+    }
+    if (r == 0 && free_place < 0)
+        r = -EMFILE;
+    if (r == 0)
+        memcpy(open_ids[free_place], d->id, sizeof d->id);
+    pthread_mutex_unlock(&open_lock);
+    d->listed = r == 0;
+    return r;
+}
+
+static void list_remove(disk *d)
+{
+    pthread_mutex_lock(&open_lock);
+    for (int i = 0; d->listed && i < OPEN_MAX; i++)
+        if (open_ids[i][0] == d->id[0] && open_ids[i][1] == d->id[1])
+            memset(open_ids[i], 0, sizeof open_ids[i]);
+    pthread_mutex_unlock(&open_lock);
+    d->listed = false;
+}
+
+/* ---- small helpers ---- */
+
+void disk_log(disk *d, const char *format, ...)
+{
+    char line[512];
+    va_list arguments;
+    if (d->log == NULL)
+        return;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    d->log(d->log_context, line);
+}
+
+int disk_pages_write(disk *d, int file, uint64_t offset, const void *memory, size_t bytes)
+{
+    struct iovec iov = {(void *)(uintptr_t)memory, bytes};
+    ssize_t n = d->env->write(d->env, file, &iov, 1, offset);
+    d->account.add(d->account.context, true, bytes, 0);
+    return n < 0 ? (int)n : (size_t)n == bytes ? 0 : -EIO;
+}
+
+/* Past the end of a file is zeros. */
+int disk_pages_read(disk *d, int file, uint64_t offset, void *memory, size_t bytes)
+{
+    struct iovec iov = {memory, bytes};
+    ssize_t n = d->env->read(d->env, file, &iov, 1, offset);
+    d->account.add(d->account.context, false, bytes, 0);
+    if (n < 0)
+        return (int)n;
+    memset((uint8_t *)memory + n, 0, bytes - (size_t)n);
+    return 0;
+}
+
+static int open_file(disk *d, const char *name, int *file, int *direct, kvo_error *error)
+{
+    char path[4096];
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", d->path, name) >= sizeof path)
+        return base_fail(error, KVO_E_RANGE, "%s: the path is too long", d->path);
+    int flags = BASE_OPEN_DIRECT | (d->read_only ? BASE_OPEN_READ_ONLY : d->may_create ? BASE_OPEN_CREATE : 0);
+    int r = d->env->open(d->env, path, flags, file, direct);
+    if (r != 0) {
+        *file = -1;
+        return base_fail(error, base_status_of_errno(r), "%s: cannot open: %s", path, strerror(-r));
+    }
+    return KVO_OK;
+}
+
+/* ---- opening ---- */
+
+static int each_entry(void *context, const char *name)
+{
+    static const char *const ours[] = {"lock", "super", "data", "policy", "lost+found"};
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (strcmp(name, ours[i]) == 0)
+            return 0;
+    for (int i = 0; i < TIER_NOTES; i++)
+        if (strcmp(name, note_files[i][0]) == 0 || strcmp(name, note_files[i][1]) == 0)
+            return 0;
+    snprintf(context, 256, "%s", name);
+    return 1;
+}
+
+static int check_directory(disk *d, kvo_error *error)
+{
+    char foreign[256];
+    if (d->may_create) {
+        int r = d->env->make_directory(d->env, d->path);
+        if (r != 0 && r != -EEXIST)
+            return base_fail(error, base_status_of_errno(r), "%s: cannot create the directory: %s", d->path,
+                             strerror(-r));
+    }
+    int r = d->env->list(d->env, d->path, each_entry, foreign);
+    if (r > 0)
+        return base_fail(error, KVO_E_FOREIGN,
+                         "%s: holds \"%s\", which is not kvonce's: give kvonce a directory of its own", d->path,
+                         foreign);
+    if (r < 0)
+        return base_fail(error, base_status_of_errno(r), "%s: cannot read the directory: %s", d->path, strerror(-r));
+    r = d->env->directory_id(d->env, d->path, d->id);
+    return r == 0 ? KVO_OK : base_fail(error, base_status_of_errno(r), "%s: %s", d->path, strerror(-r));
+}
+
+/* A reader takes the lock too, so that nobody writes meanwhile; where the file system is
+   read-only nobody can. */
+static int take_lock(disk *d, kvo_error *error)
+{
+    char path[4096];
+    int r = list_add(d);
+    if (r != 0)
+        return base_fail(error, KVO_E_IN_USE, r == -EBUSY ? "%s: already open in this process"
+                                                          : "%s: this process has too many stores open",
+                         d->path);
+    if ((size_t)snprintf(path, sizeof path, "%s/lock", d->path) >= sizeof path)
+        return base_fail(error, KVO_E_RANGE, "%s: the path is too long", d->path);
+    r = d->env->open(d->env, path, d->may_create ? BASE_OPEN_CREATE : 0, &d->lock_file, NULL);
+    if (r != 0) {
+        d->lock_file = -1;
+        if (d->read_only && (r == -EACCES || r == -EROFS))
+            return KVO_OK;
+        if (r == -ENOENT)
+            return base_fail(error, KVO_E_NOT_FOUND, "%s: no store there", d->path);
+        return base_fail(error, base_status_of_errno(r), "%s: cannot open: %s", path, strerror(-r));
+    }
+    int64_t owner = 0;
+    r = d->env->lock(d->env, d->lock_file, &owner);
+    if (r == -EAGAIN)
+        return base_fail(error, KVO_E_IN_USE, "%s: in use by process %lld", d->path, (long long)owner);
+    return r == 0 ? KVO_OK : base_fail(error, KVO_E_IO, "%s: cannot lock: %s", path, strerror(-r));
+}
+
+static int open_files(disk *d, kvo_error *error)
+{
+    int direct = 0, r;
+    if ((r = open_file(d, "super", &d->super_file, NULL, error)) != KVO_OK)
+        return r == KVO_E_NOT_FOUND ? base_fail(error, r, "%s: no store there", d->path) : r;
+    if ((r = open_file(d, "data", &d->data_file, &direct, error)) != KVO_OK ||
+        (r = open_file(d, "policy", &d->policy_file, NULL, error)) != KVO_OK)
+        return r;
+    for (int i = 0; i < TIER_NOTES; i++)
+        for (int k = 0; k < 2; k++)
+            if ((r = open_file(d, note_files[i][k], &d->notes[i].file[k], NULL, error)) != KVO_OK)
+                return r;
+    d->tier.facts.direct_io = direct != 0;
+    if (!direct)
+        disk_log(d, "%s: the file system does not take O_DIRECT; using the page cache", d->path);
+    return KVO_OK;
+}
+
+/* What an earlier life of the directory says: geometry, marks, state. */
+static void adopt_super(disk *d)
+{
+    uint8_t boot[16];
+    const disk_super *s = &d->super;
+    d->tier.geometry = (tier_geometry){s->segment_units, s->segment_count, s->last_units};
+    d->tier.state = s->state;
+    d->crashed = !s->clean;
+    bool same_boot = d->env->boot_id(d->env, boot) == 0 && memcmp(boot, s->boot_id, 16) == 0;
+    d->mark = s->clean ? UINT64_MAX : same_boot ? s->mark_written : s->mark_flushed;
+    d->flushed = s->mark_flushed;
+    if (atomic_load(d->write_number) < s->write_number)
+        atomic_store(d->write_number, s->write_number);
+}
+
+static int load(disk *d, kvo_error *error)
+{
+    int r = disk_super_load(d, error);
+    if (r == KVO_OK) {
+        adopt_super(d);
+        disk_notes_load(d);
+        return KVO_OK;
+    }
+    if (r != KVO_E_NOT_FOUND)
+        return r;
+    if (!d->may_create)
+        return base_fail(error, KVO_E_NOT_FOUND, "%s: no store there", d->path);
+    if (d->env->random(d->env, d->super.uuid, 16) != 0)
+        return base_fail(error, KVO_E_IO, "%s: no randomness for the store's id", d->path);
+    d->super.created_s = d->env->wall_s(d->env);
+    d->tier.state.epoch_s = d->super.created_s;
+    return KVO_OK;
+}
+
+static void disk_close(tier_medium *t)
+{
+    disk *d = disk_of(t);
+    base_env *env = d->env;
+    int files[] = {d->super_file,           d->data_file,            d->policy_file,          d->notes[0].file[0],
+                   d->notes[0].file[1],     d->notes[1].file[0],     d->notes[1].file[1],     d->lock_file};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (files[i] >= 0)
+            env->close(env, files[i]);
+    list_remove(d);
+    if (d->on_medium)
+        env->free(env, d->on_medium, d->on_medium_bytes);
+    pthread_cond_destroy(&d->writer_left);
+    pthread_mutex_destroy(&d->lock);
+    env->free(env, d->path, d->path_bytes);
+    env->free(env, d, sizeof *d);
+}
+
+static disk *disk_new(const tier_config *config)
+{
+    base_env *env = config->env;
+    size_t length = strlen(config->config->path) + 1;
+    disk *d = env->alloc(env, sizeof *d);
+    char *paths = d ? env->alloc(env, 2 * length + 8) : NULL;
+    if (paths == NULL) {
+        if (d)
+            env->free(env, d, sizeof *d);
+        return NULL;
+    }
+    *d = (disk){.tier = {.ops = &tier_disk, .facts = {.persistent = true, .header_units = 1}},
+                .env = env,
+                .engine = config->engine,
+                .account = config->account,
+                .log = config->log,
+                .log_context = config->log_context,
+                .path = paths,
+                .data_path = paths + length,
+                .path_bytes = 2 * length + 8,
+                .read_only = config->read_only,
+                .may_create = !config->read_only && !config->must_exist,
+                .lock_file = -1,
+                .super_file = -1,
+                .data_file = -1,
+                .policy_file = -1,
+                .notes = {{.file = {-1, -1}}, {.file = {-1, -1}}},
+                .write_number = config->write_number};
+    memcpy(d->path, config->config->path, length);
+    snprintf(d->data_path, length + 8, "%s/data", config->config->path);
+    d->tier.path = d->path;
+    d->tier.data_path = d->data_path;
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_cond_init(&d->writer_left, NULL);
+    return d;
+}
+
+static int disk_open(const tier_config *config, tier_medium **out, kvo_error *error)
+{
+    disk *d = disk_new(config);
+    if (d == NULL)
+        return base_fail(error, KVO_E_MEMORY, "disk: no memory for the tier itself");
+    int r = check_directory(d, error);
+    if (r == KVO_E_NOT_FOUND)
+        r = base_fail(error, r, "%s: no store there", d->path);
+    if (r == KVO_OK)
+        r = take_lock(d, error);
+    if (r == KVO_OK)
+        r = open_files(d, error);
+    if (r == KVO_OK)
+        r = load(d, error);
+    if (r != KVO_OK) {
+        disk_close(&d->tier);
+        return r;
+    }
+    *out = &d->tier;
+    return KVO_OK;
+}
+
+/* ---- size ---- */
+
+static int resize_files(disk *d, uint64_t bytes, kvo_error *error)
+{
+    uint64_t had = 0;
+    int r = d->env->file_bytes(d->env, d->data_file, &had);
+    if (r == 0 && had < bytes)
+        r = d->env->allocate(d->env, d->data_file, bytes);
+    if (r == -ENOSPC)
+        return base_fail(error, KVO_E_NO_SPACE,
+                         "%s: the file system has no room for %llu bytes of slots: free some or give the tier less",
+                         d->path, (unsigned long long)bytes);
+    if (r != 0)
+        return base_fail(error, base_status_of_errno(r), "%s: cannot allocate %llu bytes: %s", d->data_path,
+                         (unsigned long long)bytes, strerror(-r));
+    return KVO_OK;
+}
+
+/* The superblock says the new size before the file gets smaller, and after it got larger. */
+static int disk_resize(tier_medium *t, const tier_geometry *geometry, kvo_error *error)
+{
+    disk *d = disk_of(t);
+    uint64_t bytes = tier_units(geometry) * TIER_UNIT;
+    d->on_medium_bytes = (size_t)geometry->segment_count * 2 * sizeof *d->on_medium;
+    d->on_medium = d->env->alloc(d->env, d->on_medium_bytes);
+    if (d->on_medium == NULL)
+        return base_fail(error, KVO_E_MEMORY, "%s: no memory for %u segments", d->path, geometry->segment_count);
+    int r = d->read_only ? KVO_OK : resize_files(d, bytes, error);
+    if (r != KVO_OK)
+        return r;
+    uint64_t had = tier_units(&t->geometry) * TIER_UNIT;
+    t->geometry = *geometry;
+    t->data_bytes = bytes;
+    if (d->read_only)
+        return KVO_OK;
+    r = disk_super_store(d, false);
+    if (r == 0)
+        r = d->env->flush(d->env, d->super_file);
+    if (r == 0 && had > bytes)
+        r = d->env->truncate(d->env, d->data_file, bytes);
+    if (r == 0)
+        r = d->env->flush_directory(d->env, d->path);
+    return r == 0 ? KVO_OK
+                  : base_fail(error, base_status_of_errno(r), "%s: cannot write the superblock: %s", d->path,
+                              strerror(-r));
+}
+
+static int disk_flush(tier_medium *t)
+{
+    disk *d = disk_of(t);
+    pthread_mutex_lock(&d->lock);
+    uint64_t mark = disk_mark(d);
+    pthread_mutex_unlock(&d->lock);
+    int files[] = {d->data_file,        d->policy_file,      d->notes[0].file[0], d->notes[0].file[1],
+                   d->notes[1].file[0], d->notes[1].file[1], d->super_file};
+    int result = 0;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        int r = d->env->flush(d->env, files[i]);
+        if (r != 0)
+            result = r;
+    }
+    pthread_mutex_lock(&d->lock);
+    if (result == 0 && mark > d->flushed)
+        d->flushed = mark;
+    pthread_mutex_unlock(&d->lock);
+    return result;
+}
+
+const tier_ops tier_disk = {
+    .size = sizeof(tier_ops),
+    .api = TIER_API,
+    .kind = "disk",
+    .open = disk_open,
+    .resize = disk_resize,
+    .close = disk_close,
+    .write = disk_write,
+    .read = disk_read,
+    .invalidate = disk_invalidate,
+    .flush = disk_flush,
+    .scan = disk_scan,
+    .policy_read = disk_policy_read,
+    .policy_write = disk_policy_write,
+    .note_write = disk_note_write,
+    .note_read = disk_note_read,
+    .state_write = disk_state_write,
+};

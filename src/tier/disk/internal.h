@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DISK_INTERNAL_H
+#define DISK_INTERNAL_H
+
+#include <pthread.h>
+
+#include "tier/disk/disk.h"
+#include "tier/disk/format.h"
+
+#define DISK_BATCH 64u   /* transfers handed to the engine at once */
+#define DISK_WRITERS 64u /* batches of writes at the same time */
+
+typedef struct disk_note_file {
+    int file[2];
+    uint64_t sequence[2]; /* 0: not whole */
+} disk_note_file;
+
+typedef struct disk {
+    tier_medium tier;
+    base_env *env;
+    move_engine *engine;
+    tier_account account;
+    void (*log)(void *context, const char *line);
+    void *log_context;
+    char *path;
+    char *data_path;
+    size_t path_bytes;
+    bool read_only;
+    bool may_create;
+    bool listed; /* in the process-wide list of open directories */
+    uint64_t id[2];
+    int lock_file, super_file, data_file, policy_file;
+    disk_note_file notes[TIER_NOTES];
+    _Atomic uint64_t *write_number;
+    disk_super super; /* the last one written or read */
+    bool crashed;     /* not closed in order last time */
+    uint64_t mark;    /* slots written after this may be unfinished (after a crash) */
+
+    pthread_mutex_t lock; /* the three below */
+    pthread_cond_t writer_left;
+    uint64_t writing[DISK_WRITERS]; /* first write number of each batch on its way; 0 = free */
+    uint64_t flushed;
+    uint32_t *on_medium; /* stride of each segment's header on the medium, then its epoch */
+    size_t on_medium_bytes;
+} disk;
+
+static inline disk *disk_of(tier_medium *t) { return (disk *)t; }
+
+/* One page or run of pages, whole; 0 or negative errno. Counted as metadata. */
+int disk_pages_write(disk *d, int file, uint64_t offset, const void *memory, size_t bytes);
+int disk_pages_read(disk *d, int file, uint64_t offset, void *memory, size_t bytes);
+void disk_log(disk *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* All writes up to this number are complete. Under d->lock. */
+uint64_t disk_mark(disk *d);
+
+/* slots.c */
+void disk_write(tier_medium *t, tier_io *ios, size_t count);
+void disk_read(tier_medium *t, tier_io *ios, size_t count);
+int disk_invalidate(tier_medium *t, const uint32_t *slots, size_t count);
+
+/* scan.c */
+int disk_scan(tier_medium *t, int (*segment)(void *, uint32_t, uint32_t, uint32_t), int (*each)(void *, const tier_slot *),
+              void *context);
+
+/* super.c */
+int disk_super_load(disk *d, kvo_error *error);  /* a kvo_status; KVO_E_NOT_FOUND: no store yet */
+int disk_super_store(disk *d, bool clean);       /* 0 or negative errno */
+int disk_state_write(tier_medium *t, const tier_state *state, bool clean);
+
+/* notes.c */
+void disk_notes_load(disk *d);
+int disk_note_write(tier_medium *t, tier_note which, const void *data, size_t bytes);
+int disk_note_read(tier_medium *t, tier_note which, void **data, size_t *bytes);
+int disk_policy_read(tier_medium *t, uint64_t page, uint32_t pages, void *memory);
+int disk_policy_write(tier_medium *t, uint64_t page, uint32_t pages, const void *memory);
+
+#endif

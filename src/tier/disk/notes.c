@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Small files beside the slots: notes in two copies, and the pages of policy records. */
+#include <errno.h>
+#include <string.h>
+
+#include "tier/disk/internal.h"
+
+int disk_policy_read(tier_medium *t, uint64_t page, uint32_t pages, void *memory)
+{
+    disk *d = disk_of(t);
+    return disk_pages_read(d, d->policy_file, page * TIER_UNIT, memory, (size_t)pages * TIER_UNIT);
+}
+
+int disk_policy_write(tier_medium *t, uint64_t page, uint32_t pages, const void *memory)
+{
+    disk *d = disk_of(t);
+    return disk_pages_write(d, d->policy_file, page * TIER_UNIT, memory, (size_t)pages * TIER_UNIT);
+}
+
+static bool head_usable(const disk *d, const disk_note *head, tier_note which)
+{
+    return disk_page_whole(head) && memcmp(head->magic, DISK_MAGIC_NOTE, 8) == 0 &&
+           head->version == DISK_FORMAT_VERSION && head->which == (uint32_t)which &&
+           memcmp(head->uuid, d->super.uuid, 16) == 0 && head->bytes < (64u << 20);
+}
+
+/* The content of one copy, or NULL if it is not whole. Allocated in whole pages, head included. */
+static uint8_t *copy_read(disk *d, tier_note which, int copy, disk_note *head)
+{
+    int file = d->notes[which].file[copy];
+    disk_note *page = d->env->alloc(d->env, TIER_UNIT);
+    if (page == NULL)
+        return NULL;
+    int r = disk_pages_read(d, file, 0, page, TIER_UNIT);
+    *head = *page;
+    d->env->free(d->env, page, TIER_UNIT);
+    if (r != 0 || !head_usable(d, head, which))
+        return NULL;
+    size_t span = (head->bytes + TIER_UNIT - 1) / TIER_UNIT * TIER_UNIT;
+    uint8_t *content = d->env->alloc(d->env, span ? span : TIER_UNIT);
+    if (content == NULL)
+        return NULL;
+    r = span ? disk_pages_read(d, file, TIER_UNIT, content, span) : 0;
+    if (r == 0 && disk_checksum(content, head->bytes) == head->content_checksum)
+        return content;
+    d->env->free(d->env, content, span ? span : TIER_UNIT);
+    return NULL;
+}
+
+void disk_notes_load(disk *d)
+{
+    disk_note head;
+    for (int which = 0; which < TIER_NOTES; which++)
+        for (int copy = 0; copy < 2; copy++) {
+            uint8_t *content = copy_read(d, (tier_note)which, copy, &head);
+            d->notes[which].sequence[copy] = content ? head.sequence : 0;
+            if (content) {
+                size_t span = (head.bytes + TIER_UNIT - 1) / TIER_UNIT * TIER_UNIT;
+                d->env->free(d->env, content, span ? span : TIER_UNIT);
+            }
+        }
+}
+
+int disk_note_read(tier_medium *t, tier_note which, void **data, size_t *bytes)
+{
+    disk *d = disk_of(t);
+    const uint64_t *sequence = d->notes[which].sequence;
+    int newer = sequence[1] > sequence[0];
+    if (sequence[newer] == 0)
+        return -ENOENT;
+    disk_note head;
+    *data = copy_read(d, which, newer, &head);
+    *bytes = head.bytes;
+    return *data ? 0 : -EIO;
+}
+
+/* Over the older copy: the newer one stays whole until this one is. */
+int disk_note_write(tier_medium *t, tier_note which, const void *data, size_t bytes)
+{
+    disk *d = disk_of(t);
+    disk_note_file *n = &d->notes[which];
+    int copy = n->sequence[0] > n->sequence[1];
+    size_t span = TIER_UNIT + (bytes + TIER_UNIT - 1) / TIER_UNIT * TIER_UNIT;
+    disk_note *page = d->env->alloc(d->env, span);
+    if (page == NULL)
+        return -ENOMEM;
+    memcpy(page->magic, DISK_MAGIC_NOTE, 8);
+    page->version = DISK_FORMAT_VERSION;
+    page->which = (uint32_t)which;
+    memcpy(page->uuid, d->super.uuid, 16);
+    page->sequence = n->sequence[!copy] + 1;
+    page->bytes = bytes;
+    page->content_checksum = disk_checksum(data, bytes);
+    disk_page_seal(page);
+    memcpy((uint8_t *)page + TIER_UNIT, data, bytes);
+    int r = disk_pages_write(d, n->file[copy], 0, page, span);
+    n->sequence[copy] = r == 0 ? page->sequence : 0;
+    d->env->free(d->env, page, span);
+    return r;
+}

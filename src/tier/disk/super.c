@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The superblock: two copies, written in turn; the whole one with the higher sequence counts. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "tier/disk/internal.h"
+
+static bool copy_usable(const disk_super *s)
+{
+    return disk_page_whole(s) && memcmp(s->magic, DISK_MAGIC_SUPER, 8) == 0;
+}
+
+/* A page of ours whose version we do not know has a good checksum and another magic or version. */
+static bool copy_of_other_version(const disk_super *s)
+{
+    return disk_page_whole(s) && memcmp(s->magic, DISK_MAGIC_SUPER, 7) == 0 &&
+           (s->magic[7] != DISK_MAGIC_SUPER[7] || s->version != DISK_FORMAT_VERSION);
+}
+
+static int judge_copies(disk *d, const disk_super *copies, kvo_error *error)
+{
+    for (int i = 0; i < 2; i++)
+        if (copy_of_other_version(&copies[i]))
+            return base_fail(error, KVO_E_VERSION,
+                             "%s: format version %u, this library reads version %u: open it with the kvonce that "
+                             "wrote it",
+                             d->path, copies[i].version, DISK_FORMAT_VERSION);
+    const disk_super *best = NULL;
+    for (int i = 0; i < 2; i++)
+        if (copy_usable(&copies[i]) && (best == NULL || copies[i].sequence > best->sequence))
+            best = &copies[i];
+    if (best) {
+        d->super = *best;
+        return KVO_OK;
+    }
+    if (disk_page_zero(&copies[0]) && disk_page_zero(&copies[1]))
+        return KVO_E_NOT_FOUND; /* created half-way: nothing was ever stored */
+    return base_fail(error, KVO_E_DAMAGED,
+                     "%s/super: both copies of the superblock are damaged: restore the file from a backup, or empty "
+                     "the directory to start anew",
+                     d->path);
+}
+
+int disk_super_load(disk *d, kvo_error *error)
+{
+    disk_super *copies = d->env->alloc(d->env, 2 * TIER_UNIT);
+    if (copies == NULL)
+        return base_fail(error, KVO_E_MEMORY, "%s: no memory for two pages", d->path);
+    struct iovec iov = {copies, 2 * TIER_UNIT};
+    ssize_t n = d->env->read(d->env, d->super_file, &iov, 1, 0);
+    int r = n < 0 ? base_fail(error, KVO_E_IO, "%s/super: cannot read: %s", d->path, strerror((int)-n))
+                  : judge_copies(d, copies, error);
+    d->env->free(d->env, copies, 2 * TIER_UNIT);
+    return r;
+}
+
+int disk_super_store(disk *d, bool clean)
+{
+    disk_super *page = d->env->alloc(d->env, TIER_UNIT);
+    if (page == NULL)
+        return -ENOMEM;
+    pthread_mutex_lock(&d->lock);
+    memcpy(d->super.magic, DISK_MAGIC_SUPER, 8);
+    d->super.version = DISK_FORMAT_VERSION;
+    d->super.clean = clean;
+    d->super.sequence++;
+    d->super.segment_units = d->tier.geometry.segment_units;
+    d->super.segment_count = d->tier.geometry.segment_count;
+    d->super.last_units = d->tier.geometry.last_units;
+    d->super.write_number = atomic_load(d->write_number);
+    d->super.mark_written = disk_mark(d);
+    d->super.mark_flushed = clean ? d->super.mark_written : d->flushed;
+    d->env->boot_id(d->env, d->super.boot_id);
+    d->super.state = d->tier.state;
+    *page = d->super;
+    pthread_mutex_unlock(&d->lock);
+    disk_page_seal(page);
+    int r = disk_pages_write(d, d->super_file, page->sequence % 2 * TIER_UNIT, page, TIER_UNIT);
+    d->env->free(d->env, page, TIER_UNIT);
+    return r;
+}
+
+int disk_state_write(tier_medium *t, const tier_state *state, bool clean)
+{
+    disk *d = disk_of(t);
+    pthread_mutex_lock(&d->lock);
+    t->state = *state;
+    pthread_mutex_unlock(&d->lock);
+    return disk_super_store(d, clean);
+}

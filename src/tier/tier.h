@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a tier is to the store: facts, and a table of operations. A new tier is one folder and
+ * one line in tiers.c. The store calls the wrappers below, which check what every tier may rely on;
+ * a tier fills in the table. Operations of a persistent tier are NULL elsewhere.
+ *
+ * Results are 0 or negative errno values.
+ */
+#ifndef TIER_TIER_H
+#define TIER_TIER_H
+
+#include "base/env.h"
+#include "block/identity.h"
+#include "move/move.h"
+
+#define TIER_UNIT 4096u
+#define TIER_API 1
+
+typedef struct tier_medium tier_medium;
+
+typedef struct tier_facts {
+    bool persistent;
+    bool byte_addressable; /* memory() and readable() work; else payloads go through read and write */
+    bool direct_io;
+    uint32_t header_units; /* in front of each slot and each segment */
+} tier_facts;
+
+/* How space is cut; the tier keeps it, placement fills it. */
+typedef struct tier_geometry {
+    uint32_t segment_units;
+    uint32_t segment_count;
+    uint32_t last_units;
+} tier_geometry;
+
+/* One block's transfer. */
+typedef struct tier_io {
+    uint32_t slot;
+    uint32_t stride;
+    uint32_t segment;
+    uint32_t epoch;
+    block_identity identity; /* write: goes into the header; read: must be what the header says */
+    const uint8_t *space_digest;
+    uint64_t policy, touch; /* write: a first version of them, until the policy page follows */
+    uint32_t rewrites;
+    uint32_t format;
+    uint8_t delta[KVO_TIERS_MAX];
+    uint8_t generation; /* write: set to the low bits of the write number; read: expected */
+    void *memory;       /* aligned to TIER_UNIT, whole units; what follows the payload is zero on write */
+    int result;         /* -EBADMSG: the header is not this block's */
+} tier_io;
+
+/* What a scan found in a slot. */
+typedef enum tier_slot_state { TIER_SLOT_LIVE, TIER_SLOT_BAD, TIER_SEGMENT_BAD } tier_slot_state;
+typedef struct tier_slot {
+    tier_slot_state state;
+    uint32_t slot, segment, stride, epoch;
+    uint64_t write_number; /* of a bad header: what its bytes say */
+    bool unfinished;       /* a crash may have cut this write short */
+    const char *what;      /* BAD: what is wrong */
+    block_identity identity;
+    uint8_t space_digest[32];
+    uint64_t policy, touch;
+    uint32_t rewrites, format;
+    uint8_t delta[KVO_TIERS_MAX];
+} tier_slot;
+
+/* Small files beside the blocks: whole contents, replaced whole, two copies. */
+typedef enum tier_note { TIER_NOTE_LEDGER, TIER_NOTE_SPACES, TIER_NOTES } tier_note;
+
+/* The store's own words in the superblock. */
+typedef struct tier_state {
+    uint64_t clock;       /* reference clock */
+    uint64_t epoch_s;     /* wall clock that deadlines count from */
+    uint64_t block_bytes; /* kvo_options.block_bytes of the last opening */
+    uint64_t records_max; /* control records of the last opening: as many blocks may be here */
+    char tiers[64];       /* names of the tiers of the last opening, "dram,disk" */
+} tier_state;
+
+/* Bytes that an operation wrote or read besides payload, for the ledger. */
+typedef struct tier_account {
+    void (*add)(void *context, bool write, uint64_t metadata_bytes, uint64_t padding_bytes);
+    void *context;
+} tier_account;
+
+typedef struct tier_config {
+    base_env *env;
+    move_engine *engine;
+    const kvo_tier_config *config;
+    uint64_t block_bytes;
+    bool read_only;
+    bool must_exist;
+    _Atomic uint64_t *write_number; /* store-wide; the tier raises it to what it holds at open */
+    tier_account account;
+    void (*log)(void *context, const char *line);
+    void *log_context;
+} tier_config;
+
+typedef struct tier_ops {
+    size_t size;
+    int api;
+    const char *kind;
+    int (*open)(const tier_config *config, tier_medium **out, kvo_error *error); /* a kvo_status */
+    /* After open, before all else: room for this geometry. geometry.segment_units is 0 before, or
+       what the medium has and must stay. A kvo_status. */
+    int (*resize)(tier_medium *t, const tier_geometry *geometry, kvo_error *error);
+    void (*close)(tier_medium *t);
+    void *(*memory)(tier_medium *t, uint32_t slot);
+    const void *(*readable)(tier_medium *t, uint32_t slot);
+    void (*write)(tier_medium *t, tier_io *ios, size_t count);
+    void (*read)(tier_medium *t, tier_io *ios, size_t count);
+    int (*invalidate)(tier_medium *t, const uint32_t *slots, size_t count);
+    int (*flush)(tier_medium *t);
+    /* Headers of all slots; each() may be NULL for segments only. Stops at its non-zero return. */
+    int (*scan)(tier_medium *t, int (*segment)(void *context, uint32_t segment, uint32_t stride, uint32_t epoch),
+                int (*each)(void *context, const tier_slot *slot), void *context);
+    int (*policy_read)(tier_medium *t, uint64_t page, uint32_t pages, void *memory);
+    int (*policy_write)(tier_medium *t, uint64_t page, uint32_t pages, const void *memory);
+    int (*note_write)(tier_medium *t, tier_note which, const void *data, size_t bytes);
+    /* *data is allocated with env->alloc(bytes rounded up to units); -ENOENT: none that is whole. */
+    int (*note_read)(tier_medium *t, tier_note which, void **data, size_t *bytes);
+    int (*state_write)(tier_medium *t, const tier_state *state, bool clean);
+} tier_ops;
+
+struct tier_medium {
+    const tier_ops *ops;
+    tier_facts facts;
+    tier_geometry geometry;
+    tier_state state;     /* as read at open */
+    uint64_t data_bytes;
+    const char *path;     /* NULL in memory */
+    const char *data_path;
+};
+
+/* The table of tiers: by kvo_tier_kind; NULL = unknown. */
+const tier_ops *tier_ops_of(int kind);
+
+/* Wrappers. */
+int tier_open(const tier_config *config, tier_medium **out, kvo_error *error);
+int tier_resize(tier_medium *t, const tier_geometry *geometry, kvo_error *error);
+void tier_close(tier_medium *t);
+void *tier_memory(tier_medium *t, uint32_t slot);
+const void *tier_readable(tier_medium *t, uint32_t slot);
+void tier_write(tier_medium *t, tier_io *ios, size_t count);
+void tier_read(tier_medium *t, tier_io *ios, size_t count);
+int tier_invalidate(tier_medium *t, const uint32_t *slots, size_t count);
+int tier_flush(tier_medium *t);
+
+static inline uint64_t tier_units(const tier_geometry *g)
+{
+    return g->segment_count ? (uint64_t)(g->segment_count - 1) * g->segment_units + g->last_units : 0;
+}
+static inline uint64_t tier_payload_span(uint32_t payload_bytes)
+{
+    return ((uint64_t)payload_bytes + TIER_UNIT - 1) / TIER_UNIT * TIER_UNIT;
+}
+
+#endif
