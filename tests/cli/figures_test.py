@@ -40,19 +40,40 @@ def two_tiers(report, blocks_bytes, percent, written):
     assert first["anchor_yields"] == second["anchor_yields"] == first["orphans"] == second["orphans"] == 0
 
 
-def test_ghosts_of_two_tiers(folder):
-    for (dram, disk), (percent, written) in TWO_TIERS.items():
-        two_tiers(replay(CONVERSATION, "dram:%dblk,disk:/x:%dblk" % (dram, disk), "--ghost", "--policy", "lru"),
-                  5 << 20, percent, written)
+def ghost_of(dram, disk):
+    report = replay(CONVERSATION, "dram:%dblk,disk:/x:%dblk" % (dram, disk), "--ghost", "--policy", "lru")
+    two_tiers(report, 5 << 20, *TWO_TIERS[dram, disk])
 
 
-def test_bytes_of_two_tiers(folder):
-    for (dram, disk), (percent, written) in TWO_TIERS.items():
-        tiers = "dram:%dblk,disk:%s:%dblk" % (dram, folder / str(disk), disk)
-        options = ["--policy", "lru", "--block-bytes", "64K"]
-        real = replay(CONVERSATION, tiers, *options)
-        two_tiers(real, 65536, percent, written)
-        assert decisions(real) == decisions(replay(CONVERSATION, tiers, *options, "--ghost"))
+def bytes_of(folder, dram, disk):
+    tiers, options = "dram:%dblk,disk:%s:%dblk" % (dram, folder / "disk", disk), ["--policy", "lru", "--block-bytes", "64K"]
+    real = replay(CONVERSATION, tiers, *options)
+    two_tiers(real, 65536, *TWO_TIERS[dram, disk])
+    assert decisions(real) == decisions(replay(CONVERSATION, tiers, *options, "--ghost"))
+
+
+def test_ghost_of_2000_10000(folder):
+    ghost_of(2000, 10000)
+
+
+def test_ghost_of_2000_2000(folder):
+    ghost_of(2000, 2000)
+
+
+def test_ghost_of_10000_8000(folder):
+    ghost_of(10000, 8000)
+
+
+def test_bytes_of_2000_10000(folder):
+    bytes_of(folder, 2000, 10000)
+
+
+def test_bytes_of_2000_2000(folder):
+    bytes_of(folder, 2000, 2000)
+
+
+def test_bytes_of_10000_8000(folder):
+    bytes_of(folder, 10000, 8000)
 
 
 def test_infinite_caches(folder):
