@@ -23,7 +23,7 @@ typedef struct place_segment {
     bool draining;       /* about to change its stride: gives out no more slots */
 } place_segment;
 
-#define PLACE_CLASSES_MAX 128
+#define PLACE_CLASSES_MAX 512 /* a space's own, and 120 rounded ones */
 typedef struct place_class {
     uint32_t stride;
     uint32_t with_room; /* first segment + 1 */

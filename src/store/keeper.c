@@ -50,7 +50,7 @@ static bool carry_out(kvo_store *s, uint32_t record)
         if (s->tier_count > 1 && mask == 1u) {
             int result;
             store_lock(s);
-            store_demote(s, &record, 1, 1, false, &result);
+            store_demote(s, &record, 1, 1, &result);
             store_unlock(s);
             return result == KVO_BUSY;
         }

@@ -88,7 +88,7 @@ static void unqueue(kvo_store *s, uint32_t record)
         s->tiers[t].queued[record / 64] &= ~(1ull << (record % 64));
 }
 
-static uint32_t parent_now(const kvo_store *s, uint32_t record)
+uint32_t store_parent(const kvo_store *s, uint32_t record)
 {
     uint32_t parent = tree_parent(word_load(&s->records[record].tree));
     uint64_t hash = identity_parent_of(&s->identities[record]);
@@ -99,12 +99,21 @@ static uint32_t parent_now(const kvo_store *s, uint32_t record)
     return there && identity_hash_of(&s->identities[parent]) == hash ? parent : BLOCK_NONE;
 }
 
+void store_raise_ancestors(kvo_store *s, uint32_t record, uint64_t recency)
+{
+    for (uint32_t p = parent_now(s, record); p != BLOCK_NONE; p = parent_now(s, p)) {
+        if (!block_raise(&s->records[p], recency))
+            return;
+        store_dirty(s, p);
+    }
+}
+
 /* Returns whether the record's place in the tree changed. */
 static bool relink_one(kvo_store *s, uint32_t record)
 {
     uint64_t tree = word_load(&s->records[record].tree);
     uint64_t hash = identity_parent_of(&s->identities[record]);
-    uint32_t parent = parent_now(s, record);
+    uint32_t parent = store_parent(s, record);
     if (parent == BLOCK_NONE && hash)
         parent = index_find_hash(&s->index, hash);
     if (parent == BLOCK_NONE || parent == record)
@@ -153,7 +162,7 @@ void store_copy_set(kvo_store *s, uint32_t record, unsigned tier, uint64_t copy)
     word_store(&s->records[record].copy[tier], copy);
     atomic_fetch_add(&t->resident, 1);
     atomic_store_explicit(&s->activity, 1, memory_order_relaxed);
-    uint32_t parent = parent_now(s, record);
+    uint32_t parent = store_parent(s, record);
     if (parent != BLOCK_NONE)
         t->queued[parent / 64] &= ~(1ull << (parent % 64));
     if (!t->persistent || s->ghost)
@@ -254,7 +263,8 @@ void store_reap(kvo_store *s, uint32_t record)
     for (unsigned t = 0; t < s->tier_count; t++)
         if (doomed || copy_state(word_load(&r->copy[t])) == BLOCK_BAD)
             store_copy_drop(s, record, t, false);
-    if (doomed && empty(r))
+    bool sealed = life_has(word_load(&r->life), LIFE_USED | LIFE_SEALED);
+    if (sealed && empty(r))
         store_end(s, record, life_has(word_load(&r->life), LIFE_REMOVED) ? KVO_CAUSE_REMOVE : KVO_CAUSE_FAILED);
 }
 
@@ -293,6 +303,16 @@ void store_quarantine(kvo_store *s, uint32_t record, unsigned tier)
         store_unlock(s);
         return;
     }
+    store_retire(s, record, tier);
+    block_unpin(r, tier);
+    store_reap(s, record);
+    store_changed(s);
+    store_unlock(s);
+}
+
+void store_retire(kvo_store *s, uint32_t record, unsigned tier)
+{
+    block_record *r = &s->records[record];
     uint64_t copy = word_load(&r->copy[tier]);
     bool first = copy_valid(copy);
     if (first)
@@ -310,9 +330,6 @@ void store_quarantine(kvo_store *s, uint32_t record, unsigned tier)
         else if (tier > 0)
             word_change(&r->life, 0, LIFE_FLAG(life_repair_flag(tier)));
     }
-    block_unpin(r, tier);
-    store_event(s, KVO_EVENT_DROP, KVO_CAUSE_FAILED, tier, record);
-    store_reap(s, record);
-    store_changed(s);
-    store_unlock(s);
+    if (first)
+        store_event(s, KVO_EVENT_DROP, KVO_CAUSE_FAILED, tier, record);
 }

@@ -97,13 +97,22 @@ static bool victim_stands(const kvo_store *s, const store_tier *t, const place_v
            !(s->anchored && above(s, v->record, t->number));
 }
 
+/* One that stays after all: then its parent, which comes later in the queue, does too (rule 9). */
+static void queue_skip(kvo_store *s, store_tier *t)
+{
+    uint32_t parent = store_parent(s, t->queue[t->queue_first].record);
+    if (parent != BLOCK_NONE)
+        t->queued[parent / 64] &= ~(1ull << (parent % 64));
+    queue_pop(t);
+}
+
 /* The next victim that stands, or NULL when the queue is used up. */
 static place_victim *queue_head(kvo_store *s, store_tier *t, uint32_t stride)
 {
     if (atomic_load(&t->queue_old) || t->queue_stride != stride)
         queue_clear(t);
     while (t->queue_count && !victim_stands(s, t, &t->queue[t->queue_first]))
-        queue_pop(t);
+        queue_skip(s, t);
     return t->queue_count ? &t->queue[t->queue_first] : NULL;
 }
 
@@ -134,172 +143,15 @@ static bool evict(kvo_store *s, unsigned tier, uint32_t record, kvo_cause cause)
 
 /* ---- demotion ---- */
 
-tier_io store_io(kvo_store *s, uint32_t record, unsigned tier, uint32_t slot, void *memory)
+/* Anchoring yields: all that lies below is anchored, so the next victim goes without a copy. Only
+   that one: those behind it may be its parents. */
+static bool yield(kvo_store *s, store_tier *t, uint32_t record)
 {
-    const block_record *r = &s->records[record];
-    const store_tier *t = &s->tiers[tier];
-    tier_io io = {.slot = slot, .memory = memory};
-    uint64_t life = word_load(&r->life);
-    io.segment = place_segment_of(&t->space, slot);
-    io.stride = t->space.segments[io.segment].stride;
-    io.epoch = t->space.segments[io.segment].epoch;
-    identity_load(&s->identities[record], &io.identity);
-    io.space_digest = s->spaces[io.identity.space].digest;
-    io.policy = word_load(&r->policy);
-    io.touch = word_load(&r->touch);
-    io.rewrites = life_rewrites(life);
-    for (unsigned i = 1; i < KVO_TIERS_MAX; i++)
-        io.delta[i] = (uint8_t)life_delta(i == tier ? life_add_delta(life, i) : life, i);
-    io.generation = (uint8_t)copy_generation(word_load(&r->copy[tier]));
-    io.format = copy_format(word_load(&r->copy[tier]));
-    return io;
-}
-
-typedef struct demotion {
-    uint32_t record;
-    unsigned from;
-    uint32_t slot;
-    kvo_cause cause;
-    tier_io io;
-    int *result;
-} demotion;
-
-/* Why this write happens: rule 6 counts a life's first only. */
-static kvo_cause demotion_cause(uint64_t life, unsigned to)
-{
-    if (life_has(life, life_repair_flag(to)))
-        return KVO_CAUSE_REPAIR;
-    return life_rewrites(life) ? KVO_CAUSE_REWRITE : KVO_CAUSE_DEMOTE;
-}
-
-static void demoted_ok(kvo_store *s, const demotion *d, unsigned to)
-{
-    block_record *r = &s->records[d->record];
-    store_tier *t = &s->tiers[to];
-    uint32_t bytes = identity_payload_of(&s->identities[d->record]);
-    uint64_t life = word_load(&r->life), new;
-    if (d->cause == KVO_CAUSE_DEMOTE && life_delta(life, to) == 0) {
-        ledger_count(&s->ledger, t->account, LEDGER_LIVES, 1);
-        ledger_count(&s->ledger, t->account, LEDGER_LIFE_BYTES, bytes);
-    }
-    do {
-        new = d->cause == KVO_CAUSE_DEMOTE ? life_add_delta(life, to) : life;
-        new &= ~LIFE_FLAG(life_repair_flag(to));
-    } while (!atomic_compare_exchange_weak(&r->life, &life, new));
-    uint32_t delta = life_delta(new, to);
-    KVO_ASSERT(delta <= 1 || !s->anchored); /* rule 6 */
-    if (delta > atomic_load(&t->max_delta))
-        atomic_store(&t->max_delta, delta);
-    unsigned format = copy_format(word_load(&r->copy[d->from]));
-    store_copy_set(s, d->record, to, copy_make(d->slot, BLOCK_VALID, format, d->io.generation));
-    unsigned tenant = store_tenant(s, d->record);
-    ledger_add(&s->ledger, s->tiers[d->from].account, LEDGER_READ, d->cause, tenant, bytes, 1);
-    ledger_add(&s->ledger, t->account, LEDGER_WRITE, d->cause, tenant, bytes, 1);
-    store_event(s, KVO_EVENT_WRITE, d->cause == KVO_CAUSE_DEMOTE ? KVO_CAUSE_NONE : d->cause, to, d->record);
-    *d->result = KVO_OK;
-}
-
-static void demoted_badly(kvo_store *s, const demotion *d, unsigned to)
-{
-    store_tier *t = &s->tiers[to];
-    word_store(&s->records[d->record].copy[to], 0);
-    /* The slot may hold half of this block over an older one: its header has to go. */
-    store_stale_add(s, to, d->slot, identity_hash_of(&s->identities[d->record]));
-    place_slot_free(&t->space, d->slot);
-    ledger_add(&s->ledger, t->account, LEDGER_WRITE, KVO_CAUSE_FAILED, store_tenant(s, d->record),
-               identity_payload_of(&s->identities[d->record]), 1);
-    ledger_count(&s->ledger, t->account, LEDGER_IO_ERRORS, 1);
-    store_log(s, "%s: writing a block failed: %s", t->path[0] ? t->path : t->name, strerror(-d->io.result));
-    *d->result = base_status_of_errno(d->io.result);
-}
-
-static void unmove(kvo_store *s, const demotion *d)
-{
-    word_change(&s->records[d->record].copy[d->from], COPY_MOVING, 0);
-    store_reap(s, d->record);
-}
-
-/* Marks the copy to read from; false if the block has none that can be moved now. */
-static bool demotion_begin(kvo_store *s, demotion *d, unsigned to)
-{
-    block_record *r = &s->records[d->record];
-    uint64_t life = word_load(&r->life);
-    *d->result = KVO_GONE;
-    if (!life_live(life))
-        return false;
-    *d->result = copy_valid(word_load(&r->copy[to])) ? KVO_OK : KVO_BUSY;
-    if (copy_state(word_load(&r->copy[to])) != BLOCK_EMPTY)
-        return false;
-    for (d->from = 0; d->from < to; d->from++) {
-        uint64_t copy = word_load(&r->copy[d->from]);
-        while (copy_valid(copy) && !copy_moving(copy))
-            if (atomic_compare_exchange_weak(&r->copy[d->from], &copy, copy | COPY_MOVING)) {
-                d->cause = demotion_cause(life, to);
-                return true;
-            }
-    }
-    return false;
-}
-
-/* A slot below for a marked block. */
-static bool demotion_room(kvo_store *s, demotion *d, unsigned to, bool evicting)
-{
-    block_record *r = &s->records[d->record];
-    bool waited = false;
-    int status = store_room(s, to, identity_payload_of(&s->identities[d->record]), 0, &d->slot, &waited);
-    *d->result = status;
-    if (status == KVO_OK) {
-        word_store(&r->copy[to], copy_make(d->slot, BLOCK_FILLING, 0, 0));
-        return true;
-    }
-    unmove(s, d);
-    if (evicting && status == KVO_SHORT)
-        evict(s, d->from, d->record, KVO_CAUSE_YIELD);
-    return false;
-}
-
-static void demote_some(kvo_store *s, demotion *list, size_t n, unsigned to)
-{
-    store_tier *t = &s->tiers[to];
-    tier_io ios[STORE_WINDOW * 2];
-    for (size_t i = 0; i < n && !s->ghost; i++)
-        ios[i] = store_io(s, list[i].record, to, list[i].slot,
-                          tier_memory(s->tiers[list[i].from].io, copy_slot(word_load(
-                                                                     &s->records[list[i].record].copy[list[i].from]))));
-    if (!s->ghost) {
-        store_unlock(s);
-        tier_write(t->io, ios, n);
-        store_lock(s);
-    }
-    for (size_t i = 0; i < n; i++) {
-        list[i].io = s->ghost ? (tier_io){0} : ios[i];
-        if (list[i].io.result == 0)
-            demoted_ok(s, &list[i], to);
-        else
-            demoted_badly(s, &list[i], to);
-        unmove(s, &list[i]);
-    }
-    store_changed(s);
-}
-
-void store_demote(kvo_store *s, const uint32_t *records, size_t count, unsigned to, bool evicting, int *results)
-{
-    demotion list[STORE_WINDOW * 2];
-    for (size_t i = 0; i < count;) {
-        size_t n = 0, begun = 0;
-        /* All marked first, so that making room for one cannot take another. */
-        for (; i < count && begun < sizeof list / sizeof *list; i++) {
-            list[begun] = (demotion){.record = records[i], .result = &results[i]};
-            begun += demotion_begin(s, &list[begun], to);
-        }
-        for (size_t k = 0; k < begun; k++) {
-            demotion d = list[k];
-            if (demotion_room(s, &d, to, evicting))
-                list[n++] = d;
-        }
-        if (n)
-            demote_some(s, list, n, to);
-    }
+    place_victim *v = queue_head(s, t, t->queue_stride);
+    if (v == NULL || v->record != record)
+        return true; /* things have changed: look again */
+    queue_pop(t);
+    return evict(s, t->number, record, KVO_CAUSE_YIELD);
 }
 
 /* Brings down those in the queue that lie nowhere below. KVO_OK: something was done. */
@@ -318,20 +170,28 @@ static int demote_queue(kvo_store *s, unsigned tier, bool *waited)
     KVO_ASSERT(n > 0);
     *waited = true;
     t->demoting = true;
-    store_demote(s, records, n, tier + 1, true, results);
+    store_demote(s, records, n, tier + 1, results);
     t->demoting = false;
     store_changed(s);
     int worst = KVO_BUSY;
     for (size_t i = 0; i < n; i++) {
-        if (results[i] == KVO_OK || results[i] == KVO_SHORT || results[i] == KVO_GONE)
+        if (results[i] == KVO_OK || results[i] == KVO_GONE)
             return KVO_OK;
-        if (results[i] != KVO_BUSY)
+        if (results[i] != KVO_BUSY && results[i] != KVO_SHORT)
             worst = KVO_FULL;
     }
-    return worst;
+    return results[0] == KVO_SHORT && yield(s, t, records[0]) ? KVO_OK : worst;
 }
 
 /* ---- change of slot size ---- */
+
+/* The lock was let go since it was chosen: nobody reads, moves, holds or hides it, nothing above needs it. */
+static bool may_leave(const kvo_store *s, uint32_t record, unsigned tier)
+{
+    uint64_t life = word_load(&s->records[record].life);
+    return copy_idle(word_load(&s->records[record].copy[tier])) && life_live(life) && !life_has(life, LIFE_HELD) &&
+           !(s->anchored && above(s, record, tier));
+}
 
 /* Frees a segment of another stride, whole, if its best block is worth less than our next victim. */
 static bool evict_segment(kvo_store *s, unsigned tier, uint32_t segment)
@@ -345,7 +205,8 @@ static bool evict_segment(kvo_store *s, unsigned tier, uint32_t segment)
         progress = false;
         for (uint32_t i = 0; i < atomic_load(&s->record_end) && n < STORE_WINDOW; i++) {
             uint64_t copy = word_load(&s->records[i].copy[tier]);
-            if (!copy_idle(copy) || place_segment_of(&t->space, copy_slot(copy)) != segment)
+            if (copy_state(copy) == BLOCK_EMPTY || place_segment_of(&t->space, copy_slot(copy)) != segment ||
+                !may_leave(s, i, tier))
                 continue;
             if (tier + 1 == s->tier_count || below(s, i, tier))
                 progress |= evict(s, tier, i, KVO_CAUSE_RESIZE);
@@ -353,9 +214,11 @@ static bool evict_segment(kvo_store *s, unsigned tier, uint32_t segment)
                 records[n++] = i;
         }
         if (n)
-            store_demote(s, records, n, tier + 1, true, results);
+            store_demote(s, records, n, tier + 1, results);
         for (size_t k = 0; k < n; k++)
-            progress |= results[k] == KVO_OK || results[k] == KVO_SHORT;
+            progress |= results[k] == KVO_OK ||
+                        (results[k] == KVO_SHORT && may_leave(s, records[k], tier) &&
+                         evict(s, tier, records[k], KVO_CAUSE_YIELD));
     }
     return t->space.segments[segment].used == 0;
 }
@@ -402,9 +265,10 @@ static int make_room(kvo_store *s, unsigned tier, uint32_t stride, bool *waited)
     }
     if (below(s, v->record, tier) || tier + 1 == s->tier_count) {
         uint32_t record = v->record;
-        kvo_cause cause = v->orphan ? KVO_CAUSE_ORPHAN : KVO_CAUSE_NONE;
-        queue_pop(t);
-        evict(s, tier, record, cause);
+        if (evict(s, tier, record, v->orphan ? KVO_CAUSE_ORPHAN : KVO_CAUSE_NONE))
+            queue_pop(t);
+        else
+            queue_skip(s, t);
         return KVO_OK;
     }
     return t->demoting ? KVO_BUSY : demote_queue(s, tier, waited);
@@ -435,7 +299,10 @@ int store_room_record(kvo_store *s, uint64_t deadline, uint32_t *record)
 {
     bool waited = false;
     while ((*record = store_record_take(s)) == BLOCK_NONE) {
-        int status = make_room(s, s->tier_count - 1, 0, &waited);
+        /* A block ends where it lies lowest; where nothing may go there, it first has to get there. */
+        int status = KVO_BUSY;
+        for (unsigned t = s->tier_count; t-- > 0 && status != KVO_OK;)
+            status = make_room(s, t, 0, &waited);
         if (status == KVO_OK)
             continue;
         if (deadline == 0 || !store_wait(s, deadline))

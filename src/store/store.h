@@ -169,6 +169,9 @@ uint32_t store_by_handle(const kvo_store *s, kvo_handle handle);
 unsigned store_tenant(const kvo_store *s, uint32_t record);
 /* A use; `recency` as block_touch. */
 void store_touch(kvo_store *s, uint32_t record, uint64_t recency);
+/* Who uses a block uses its prefix: no ancestor is less recent than its descendant, so that chains
+   leave from their end. Stops at the first that is recent enough. */
+void store_raise_ancestors(kvo_store *s, uint32_t record, uint64_t recency);
 /* The record's policy or recency changed: its copies on disk have an old version. */
 void store_dirty(kvo_store *s, uint32_t record);
 /* Its order of eviction may have become worse: queues look again. */
@@ -184,6 +187,8 @@ void store_relink(kvo_store *s);
 void store_copy_set(kvo_store *s, uint32_t record, unsigned tier, uint64_t copy);
 /* false: somebody reads or moves it. `stale`: the header on the medium stays for now. */
 bool store_copy_drop(kvo_store *s, uint32_t record, unsigned tier, bool stale);
+/* The record of a block's parent while that is here, or BLOCK_NONE. */
+uint32_t store_parent(const kvo_store *s, uint32_t record);
 /* Takes a name out of the index: it is free for another block, this one goes when it can. */
 void store_doom(kvo_store *s, uint32_t record);
 uint64_t store_policy_place(const store_tier *t, uint32_t slot);
@@ -196,10 +201,12 @@ void store_unpin(kvo_store *s, uint32_t record, unsigned tier);
 /* A copy that did not match its digest: never served again, and its name is free at once if it was
    the last one. The caller's pin on it is given up. Not under the lock. */
 void store_quarantine(kvo_store *s, uint32_t record, unsigned tier);
+/* Under the lock: the same for a copy that nobody pinned to read it. */
+void store_retire(kvo_store *s, uint32_t record, unsigned tier);
 void store_stale_add(kvo_store *s, unsigned tier, uint32_t slot, uint64_t hash);
 void store_stale_forget(store_tier *t, uint32_t slot);
 
-/* ---- room.c ---- */
+/* ---- room.c, demote.c ---- */
 
 /* Under the lock, which it may let go. KVO_OK and a slot; KVO_BUSY, KVO_FULL. deadline 0: try once. */
 int store_room(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint64_t deadline, uint32_t *slot,
@@ -207,9 +214,9 @@ int store_room(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint64_t dea
 /* The same for a control record. */
 int store_room_record(kvo_store *s, uint64_t deadline, uint32_t *record);
 /* Under the lock, which it lets go for the writes: brings copies of blocks into a lower tier.
-   results[i]: KVO_OK; KVO_BUSY, KVO_FULL, KVO_E_IO; KVO_GONE (the block is not there any more). With
-   `evicting`, a block for which anchoring yields is dropped. */
-void store_demote(kvo_store *s, const uint32_t *records, size_t count, unsigned to, bool evicting, int *results);
+   results[i]: KVO_OK; KVO_BUSY, KVO_FULL, KVO_E_IO; KVO_SHORT (only anchors are in the way); KVO_GONE
+   (the block is not there any more). */
+void store_demote(kvo_store *s, const uint32_t *records, size_t count, unsigned to, int *results);
 uint32_t store_stride(kvo_store *s, unsigned tier, uint32_t payload_bytes);
 tier_io store_io(kvo_store *s, uint32_t record, unsigned tier, uint32_t slot, void *memory);
 

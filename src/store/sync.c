@@ -13,7 +13,26 @@ static bool written(const kvo_store *s, uint32_t record, bool safe)
     return false;
 }
 
-/* One window to the first persistent tier; retried while the deadline allows. */
+/* Of blocks that only memory holds: to the first persistent tier that has room for them. */
+static void write_memory(kvo_store *s, const uint32_t *records, size_t count, int *outcome)
+{
+    uint32_t left[STORE_WINDOW];
+    int results[STORE_WINDOW];
+    size_t which[STORE_WINDOW], n = 0;
+    store_demote(s, records, count, s->home, outcome);
+    for (unsigned t = s->home + 1; t < s->tier_count; t++, n = 0) {
+        for (size_t i = 0; s->tiers[t].persistent && i < count; i++)
+            if (outcome[i] == KVO_SHORT || outcome[i] == KVO_FULL) {
+                which[n] = i;
+                left[n++] = records[i];
+            }
+        store_demote(s, left, n, t, results);
+        for (size_t k = 0; k < n; k++)
+            outcome[which[k]] = results[k];
+    }
+}
+
+/* One window; retried while the deadline allows. */
 static void write_some(kvo_store *s, const kvo_handle *handles, size_t count, uint64_t deadline, int *results)
 {
     bool left = true;
@@ -30,7 +49,7 @@ static void write_some(kvo_store *s, const kvo_handle *handles, size_t count, ui
                 records[n++] = record;
             }
         }
-        store_demote(s, records, n, s->home, false, outcome);
+        write_memory(s, records, n, outcome);
         left = false;
         for (size_t k = 0; k < n; k++) {
             results[which[k]] = outcome[k] == KVO_OK ? KVO_OK : KVO_SHORT;

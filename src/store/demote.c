@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Demotion: copies of blocks to a lower tier, several at a time. MOVING keeps the copy that is
+ * read, FILLING the slot that is written; the lock is let go in between.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "store/put.h"
+
+#define STAGED_MAX 8u /* blocks at a time from a medium without addresses: bounds their memory */
+
+tier_io store_io(kvo_store *s, uint32_t record, unsigned tier, uint32_t slot, void *memory)
+{
+    const block_record *r = &s->records[record];
+    const store_tier *t = &s->tiers[tier];
+    tier_io io = {.slot = slot, .memory = memory};
+    uint64_t life = word_load(&r->life);
+    io.segment = place_segment_of(&t->space, slot);
+    io.stride = t->space.segments[io.segment].stride;
+    io.epoch = t->space.segments[io.segment].epoch;
+    identity_load(&s->identities[record], &io.identity);
+    io.space_digest = s->spaces[io.identity.space].digest;
+    io.policy = word_load(&r->policy);
+    io.touch = word_load(&r->touch);
+    io.rewrites = life_rewrites(life);
+    for (unsigned i = 1; i < KVO_TIERS_MAX; i++)
+        io.delta[i] = (uint8_t)life_delta(life, i);
+    io.generation = (uint8_t)copy_generation(word_load(&r->copy[tier]));
+    io.format = copy_format(word_load(&r->copy[tier]));
+    return io;
+}
+
+typedef struct demotion {
+    uint32_t record;
+    unsigned from;
+    uint32_t slot;
+    kvo_cause cause;
+    tier_io io;
+    int *result;
+} demotion;
+
+/* Why this write happens: rule 6 counts a life's first only. */
+static kvo_cause demotion_cause(uint64_t life, unsigned to)
+{
+    if (life_has(life, life_repair_flag(to)))
+        return KVO_CAUSE_REPAIR;
+    return life_rewrites(life) ? KVO_CAUSE_REWRITE : KVO_CAUSE_DEMOTE;
+}
+
+static void demoted_ok(kvo_store *s, const demotion *d, unsigned to)
+{
+    block_record *r = &s->records[d->record];
+    store_tier *t = &s->tiers[to];
+    uint32_t bytes = identity_payload_of(&s->identities[d->record]);
+    uint64_t life = word_load(&r->life), new;
+    if (d->cause == KVO_CAUSE_DEMOTE && life_delta(life, to) == 0) {
+        ledger_count(&s->ledger, t->account, LEDGER_LIVES, 1);
+        ledger_count(&s->ledger, t->account, LEDGER_LIFE_BYTES, bytes);
+    }
+    do {
+        new = d->cause == KVO_CAUSE_DEMOTE ? life_add_delta(life, to) : life;
+        new &= ~LIFE_FLAG(life_repair_flag(to));
+    } while (!atomic_compare_exchange_weak(&r->life, &life, new));
+    uint32_t delta = life_delta(new, to);
+    KVO_ASSERT(delta <= 1 || !s->anchored); /* rule 6 */
+    if (delta > atomic_load(&t->max_delta))
+        atomic_store(&t->max_delta, delta);
+    unsigned format = copy_format(word_load(&r->copy[d->from]));
+    store_copy_set(s, d->record, to, copy_make(d->slot, BLOCK_VALID, format, d->io.generation));
+    unsigned tenant = store_tenant(s, d->record);
+    ledger_add(&s->ledger, s->tiers[d->from].account, LEDGER_READ, d->cause, tenant, bytes, 1);
+    ledger_add(&s->ledger, t->account, LEDGER_WRITE, d->cause, tenant, bytes, 1);
+    store_event(s, KVO_EVENT_WRITE, d->cause == KVO_CAUSE_DEMOTE ? KVO_CAUSE_NONE : d->cause, to, d->record);
+    *d->result = KVO_OK;
+}
+
+static void demoted_badly(kvo_store *s, const demotion *d, unsigned to)
+{
+    store_tier *t = &s->tiers[to];
+    word_store(&s->records[d->record].copy[to], 0);
+    /* The slot may hold half of this block over an older one: its header has to go. */
+    store_stale_add(s, to, d->slot, identity_hash_of(&s->identities[d->record]));
+    place_slot_free(&t->space, d->slot);
+    ledger_add(&s->ledger, t->account, LEDGER_WRITE, KVO_CAUSE_FAILED, store_tenant(s, d->record),
+               identity_payload_of(&s->identities[d->record]), 1);
+    ledger_count(&s->ledger, t->account, LEDGER_IO_ERRORS, 1);
+    store_log(s, "%s: writing a block failed: %s", t->path[0] ? t->path : t->name, strerror(-d->io.result));
+    *d->result = base_status_of_errno(d->io.result);
+}
+
+/* The copy to move did not read, or not as what was sealed. Nothing was written. */
+static void source_bad(kvo_store *s, const demotion *d, unsigned to, int result)
+{
+    word_store(&s->records[d->record].copy[to], 0);
+    place_slot_free(&s->tiers[to].space, d->slot);
+    if (result != -EBADMSG)
+        ledger_count(&s->ledger, s->tiers[d->from].account, LEDGER_IO_ERRORS, 1);
+    store_retire(s, d->record, d->from);
+    *d->result = KVO_GONE;
+}
+
+static void unmove(kvo_store *s, const demotion *d)
+{
+    word_change(&s->records[d->record].copy[d->from], COPY_MOVING, 0);
+    store_reap(s, d->record);
+}
+
+/* Marks the copy to read from; false if the block has none that can be moved now. */
+static bool demotion_begin(kvo_store *s, demotion *d, unsigned to)
+{
+    block_record *r = &s->records[d->record];
+    uint64_t life = word_load(&r->life);
+    *d->result = KVO_GONE;
+    if (!life_live(life))
+        return false;
+    *d->result = copy_valid(word_load(&r->copy[to])) ? KVO_OK : KVO_BUSY;
+    if (copy_state(word_load(&r->copy[to])) != BLOCK_EMPTY)
+        return false;
+    for (d->from = 0; d->from < to; d->from++) {
+        uint64_t copy = word_load(&r->copy[d->from]);
+        while (copy_valid(copy) && !copy_moving(copy))
+            if (atomic_compare_exchange_weak(&r->copy[d->from], &copy, copy | COPY_MOVING)) {
+                d->cause = demotion_cause(life, to);
+                return true;
+            }
+    }
+    return false;
+}
+
+/* A slot below for a marked block. */
+static bool demotion_room(kvo_store *s, demotion *d, unsigned to)
+{
+    block_record *r = &s->records[d->record];
+    bool waited = false;
+    *d->result = store_room(s, to, identity_payload_of(&s->identities[d->record]), 0, &d->slot, &waited);
+    if (*d->result == KVO_OK) {
+        unsigned format = copy_format(word_load(&r->copy[d->from]));
+        word_store(&r->copy[to], copy_make(d->slot, BLOCK_FILLING, format, 0));
+        return true;
+    }
+    unmove(s, d);
+    return false;
+}
+
+/* ---- the bytes ---- */
+
+/* What is written: the arena itself, or memory to bring the upper medium's copy into. */
+static void source(kvo_store *s, const demotion *d, tier_io *write, tier_io *read)
+{
+    store_tier *from = &s->tiers[d->from];
+    uint32_t slot = copy_slot(word_load(&s->records[d->record].copy[d->from]));
+    if (from->byte_addressable) {
+        write->memory = tier_memory(from->io, slot);
+        return;
+    }
+    write->memory = s->env->alloc(s->env, tier_payload_span(write->identity.payload_bytes));
+    write->result = write->memory ? 0 : -ENOMEM;
+    *read = store_io(s, d->record, d->from, slot, write->memory);
+}
+
+/* Reads the copy above and checks it where it arrived; rule 2 holds for the mover too. */
+static int bring(kvo_store *s, const demotion *d, tier_io *read)
+{
+    uint8_t digest[16];
+    uint32_t bytes = read->identity.payload_bytes;
+    tier_read(s->tiers[d->from].io, read, 1);
+    if (read->result != 0)
+        return read->result;
+    digest_of(read->memory, bytes, digest);
+    ledger_total_add(&s->ledger, LEDGER_VERIFIED, 1);
+    memset((uint8_t *)read->memory + bytes, 0, tier_payload_span(bytes) - bytes);
+    return store_digest_same(digest, read->identity.digest) ? 0 : -EBADMSG;
+}
+
+/* Not under the lock. Blocks whose source was bad are left out of the write. */
+static void transfer(kvo_store *s, const demotion *list, tier_io *ios, tier_io *reads, size_t n, unsigned to)
+{
+    tier_io good[STORE_WINDOW * 2];
+    size_t which[STORE_WINDOW * 2], count = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (ios[i].result == 0 && reads[i].memory)
+            ios[i].result = bring(s, &list[i], &reads[i]);
+        if (ios[i].result != 0)
+            continue;
+        good[count] = ios[i];
+        which[count++] = i;
+    }
+    tier_write(s->tiers[to].io, good, count);
+    for (size_t k = 0; k < count; k++)
+        ios[which[k]] = good[k];
+    for (size_t i = 0; i < n; i++)
+        if (reads[i].memory)
+            s->env->free(s->env, reads[i].memory, tier_payload_span(reads[i].identity.payload_bytes));
+}
+
+static void demote_some(kvo_store *s, demotion *list, size_t n, unsigned to)
+{
+    tier_io ios[STORE_WINDOW * 2], reads[STORE_WINDOW * 2];
+    memset(reads, 0, sizeof *reads * n);
+    for (size_t i = 0; i < n && !s->ghost; i++) {
+        ios[i] = store_io(s, list[i].record, to, list[i].slot, NULL);
+        ios[i].delta[to] = (uint8_t)(ios[i].delta[to] + (list[i].cause == KVO_CAUSE_DEMOTE));
+        source(s, &list[i], &ios[i], &reads[i]);
+    }
+    if (!s->ghost) {
+        store_unlock(s);
+        transfer(s, list, ios, reads, n, to);
+        store_lock(s);
+    }
+    for (size_t i = 0; i < n; i++) {
+        list[i].io = s->ghost ? (tier_io){0} : ios[i];
+        if (list[i].io.result == 0)
+            demoted_ok(s, &list[i], to);
+        else if (reads[i].result != 0)
+            source_bad(s, &list[i], to, reads[i].result);
+        else
+            demoted_badly(s, &list[i], to);
+        unmove(s, &list[i]);
+    }
+    store_changed(s);
+}
+
+static bool staged(const kvo_store *s, const demotion *d) { return !s->ghost && !s->tiers[d->from].byte_addressable; }
+
+void store_demote(kvo_store *s, const uint32_t *records, size_t count, unsigned to, int *results)
+{
+    demotion list[STORE_WINDOW * 2];
+    for (size_t i = 0; i < count;) {
+        size_t n = 0, begun = 0, most = sizeof list / sizeof *list;
+        /* All marked first, so that making room for one cannot take another. */
+        for (; i < count && begun < most; i++) {
+            list[begun] = (demotion){.record = records[i], .result = &results[i]};
+            if (!demotion_begin(s, &list[begun], to))
+                continue;
+            if (staged(s, &list[begun]))
+                most = STAGED_MAX;
+            begun++;
+        }
+        for (size_t k = 0; k < begun; k++) {
+            demotion d = list[k];
+            if (demotion_room(s, &d, to))
+                list[n++] = d;
+        }
+        if (n)
+            demote_some(s, list, n, to);
+    }
+}
