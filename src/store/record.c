@@ -101,7 +101,7 @@ uint32_t store_parent(const kvo_store *s, uint32_t record)
 
 void store_raise_ancestors(kvo_store *s, uint32_t record, uint64_t recency)
 {
-    for (uint32_t p = parent_now(s, record); p != BLOCK_NONE; p = parent_now(s, p)) {
+    for (uint32_t p = store_parent(s, record); p != BLOCK_NONE; p = store_parent(s, p)) {
         if (!block_raise(&s->records[p], recency))
             return;
         store_dirty(s, p);
