@@ -327,9 +327,13 @@ bool place_slot_used(const place_segments *p, uint32_t slot)
 
 bool place_segment_restore(place_segments *p, uint32_t segment, uint32_t stride, uint32_t epoch)
 {
-    if (segment >= p->segment_count || stride <= p->header_units || stride > units_of(p, segment) - p->header_units)
+    if (segment >= p->segment_count)
         return false;
     place_segment *s = &p->segments[segment];
+    if (s->stride == 0)
+        s->epoch = epoch; /* the next stride's headers differ, also from those of a stride that cannot stay */
+    if (stride <= p->header_units || stride > units_of(p, segment) - p->header_units)
+        return false;
     place_class *c = class_make(p, stride);
     if (c == NULL || s->stride != 0)
         return false;

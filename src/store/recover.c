@@ -7,7 +7,7 @@
 typedef struct recovery {
     kvo_store *s;
     store_tier *t;
-    uint64_t *numbers;    /* write number of each record's copy in the tier being read */
+    uint64_t *numbers;    /* the highest write number of each record's copies */
     uint32_t *unsure;     /* records whose write a crash may have cut short */
     size_t unsure_count;
     uint64_t highest; /* write number seen */
@@ -29,6 +29,16 @@ static bool space_known(const kvo_store *s, const tier_slot *slot)
            memcmp(s->spaces[space].digest, slot->space_digest, 32) == 0;
 }
 
+static void adopt(recovery *v, uint32_t record, const tier_slot *slot)
+{
+    block_record *r = &v->s->records[record];
+    identity_store(&v->s->identities[record], &slot->identity);
+    word_store(&r->policy, slot->policy);
+    word_store(&r->touch, slot->touch);
+    word_store(&r->life, life_make(1, slot->rewrites, slot->delta, LIFE_USED | LIFE_SEALED));
+    v->numbers[record] = 0;
+}
+
 static uint32_t new_record(recovery *v, const tier_slot *slot)
 {
     kvo_store *s = v->s;
@@ -40,18 +50,26 @@ static uint32_t new_record(recovery *v, const tier_slot *slot)
         store_record_free(s, record);
         return BLOCK_NONE;
     }
-    identity_store(&s->identities[record], &slot->identity);
-    word_store(&r->policy, slot->policy);
-    word_store(&r->touch, slot->touch);
+    adopt(v, record, slot);
     word_store(&r->tree, tree_make(BLOCK_NONE, slot->identity.position));
-    word_store(&r->life, life_make(1, slot->rewrites, slot->delta, LIFE_USED | LIFE_SEALED));
     s->blocks++;
     return record;
 }
 
+/* A second copy of a life may know of more demotions than the first: each counts its own. */
+static void merge_delta(block_record *r, const tier_slot *slot)
+{
+    uint64_t life = word_load(&r->life);
+    uint8_t delta[KVO_TIERS_MAX] = {0};
+    for (unsigned i = 1; i < KVO_TIERS_MAX; i++)
+        delta[i] = (uint8_t)(life_delta(life, i) > slot->delta[i] ? life_delta(life, i) : slot->delta[i]);
+    word_store(&r->life, life_make(life_incarnation(life), life_rewrites(life), delta, life_flags(life)));
+}
+
 static void take_slot(recovery *v, uint32_t record, const tier_slot *slot)
 {
-    v->numbers[record] = slot->write_number;
+    if (v->numbers[record] < slot->write_number)
+        v->numbers[record] = slot->write_number;
     store_copy_set(v->s, record, v->t->number,
                    copy_make(slot->slot, BLOCK_VALID, slot->format, (unsigned)(slot->write_number & 255u)));
     if (slot->unfinished)
@@ -69,6 +87,20 @@ static void drop_older(recovery *v, uint32_t record)
             v->unsure[i--] = v->unsure[--v->unsure_count];
 }
 
+static bool identity_is(const kvo_store *s, uint32_t record, const tier_slot *slot)
+{
+    block_identity have;
+    identity_load(&s->identities[record], &have);
+    return memcmp(&have, &slot->identity, sizeof have) == 0;
+}
+
+/* Another block's bytes, or another life's, under the same name: its copies go. */
+static void drop_others(recovery *v, uint32_t record)
+{
+    for (unsigned t = 0; t < v->t->number; t++)
+        store_copy_drop(v->s, record, t, true);
+}
+
 static int found_live(recovery *v, const tier_slot *slot)
 {
     kvo_store *s = v->s;
@@ -79,30 +111,31 @@ static int found_live(recovery *v, const tier_slot *slot)
     }
     uint32_t record = index_find(&s->index, &slot->identity, &life);
     bool here = record != BLOCK_NONE && copy_valid(word_load(&s->records[record].copy[v->t->number]));
+    bool same = record != BLOCK_NONE && identity_is(s, record, slot);
     /* The same name twice: the later write counts, in a tier and across tiers. */
-    if (record != BLOCK_NONE && v->numbers[record] > slot->write_number && here) {
+    if (record != BLOCK_NONE && (here || !same) && v->numbers[record] > slot->write_number) {
         store_stale_add(s, v->t->number, slot->slot, slot->identity.key_hash);
+        return 0;
+    }
+    /* Before an older one is dropped: a segment without a slot in use would be given away. */
+    if (!place_slot_restore(&v->t->space, slot->slot)) {
+        s->damaged++;
         return 0;
     }
     if (here)
         drop_older(v, record);
-    if (record != BLOCK_NONE && block_tiers(&s->records[record]) == 0) {
-        identity_store(&s->identities[record], &slot->identity);
-        word_store(&s->records[record].policy, slot->policy);
-        word_store(&s->records[record].touch, slot->touch);
-        word_store(&s->records[record].life, life_make(1, slot->rewrites, slot->delta, LIFE_USED | LIFE_SEALED));
-    }
-    if (record != BLOCK_NONE && memcmp(&slot->identity, (void *)&s->identities[record], sizeof slot->identity) != 0) {
-        store_stale_add(s, v->t->number, slot->slot, slot->identity.key_hash);
-        return 0;
-    }
+    if (record != BLOCK_NONE && !same)
+        drop_others(v, record);
     if (record == BLOCK_NONE)
         record = new_record(v, slot);
-    if (record == BLOCK_NONE || !place_slot_restore(&v->t->space, slot->slot)) {
-        s->damaged += record != BLOCK_NONE;
-        return 0;
-    }
-    take_slot(v, record, slot);
+    else if (block_tiers(&s->records[record]) == 0)
+        adopt(v, record, slot);
+    else
+        merge_delta(&s->records[record], slot);
+    if (record == BLOCK_NONE)
+        place_slot_free(&v->t->space, slot->slot);
+    else
+        take_slot(v, record, slot);
     return 0;
 }
 
@@ -114,10 +147,12 @@ static int found_slot(void *context, const tier_slot *slot)
             v->highest = slot->write_number;
         return found_live(v, slot);
     }
-    if (slot->unfinished)
-        v->s->unfinished++;
-    else
+    if (!slot->unfinished)
         v->s->damaged++;
+    else if (slot->state == TIER_SLOT_BAD) {
+        v->s->unfinished++;
+        store_stale_add(v->s, v->t->number, slot->slot, 0);
+    }
     return 0;
 }
 
@@ -215,7 +250,6 @@ static void read_ledger(kvo_store *s)
 static int recover_tier(recovery *v, kvo_error *error)
 {
     tier_medium *io = v->t->io;
-    memset(v->numbers, 0, v->s->records_max * sizeof *v->numbers);
     v->unsure_count = 0;
     int r = io->ops->scan(io, found_segment, found_slot, v);
     if (r != 0)
@@ -250,6 +284,9 @@ int store_recover(kvo_store *s, kvo_error *error)
     atomic_store(&s->clock, v.clock);
     if (atomic_load(&s->write_number) < v.highest)
         atomic_store(&s->write_number, v.highest);
+    /* Off the medium before the marks may pass them: another crash must not find them as damage. */
+    if (s->unfinished && !s->read_only && (r = store_invalidate_stale(s, 0)) != 0)
+        store_log(s, "what a crash left unfinished cannot be invalidated: %s", strerror(-r));
     s->recovered = s->blocks;
     s->gaps = true;
     return KVO_OK;

@@ -159,11 +159,18 @@ static int take_lock(disk *d, kvo_error *error)
     return r == 0 ? KVO_OK : base_fail(error, KVO_E_IO, "%s: cannot lock: %s", path, strerror(-r));
 }
 
+/* The superblock's file, and what it says; nothing else is touched before that is known. */
+static int open_super(disk *d, kvo_error *error)
+{
+    int r = open_file(d, "super", &d->super_file, NULL, error);
+    if (r == KVO_E_NOT_FOUND)
+        return base_fail(error, r, "%s: no store there", d->path);
+    return r == KVO_OK ? disk_super_load(d, error) : r;
+}
+
 static int open_files(disk *d, kvo_error *error)
 {
     int direct = 0, r;
-    if ((r = open_file(d, "super", &d->super_file, NULL, error)) != KVO_OK)
-        return r == KVO_E_NOT_FOUND ? base_fail(error, r, "%s: no store there", d->path) : r;
     if ((r = open_file(d, "data", &d->data_file, &direct, error)) != KVO_OK ||
         (r = open_file(d, "policy", &d->policy_file, NULL, error)) != KVO_OK)
         return r;
@@ -185,30 +192,80 @@ static void adopt_super(disk *d)
     d->tier.geometry = (tier_geometry){s->segment_units, s->segment_count, s->last_units};
     d->tier.state = s->state;
     d->crashed = !s->clean;
-    bool same_boot = d->env->boot_id(d->env, boot) == 0 && memcmp(boot, s->boot_id, 16) == 0;
+    d->recovered = s->clean;
+    static const uint8_t unknown[16];
+    bool same_boot = d->env->boot_id(d->env, boot) == 0 && memcmp(boot, unknown, 16) != 0 &&
+                     memcmp(boot, s->boot_id, 16) == 0;
     d->mark = s->clean ? UINT64_MAX : same_boot ? s->mark_written : s->mark_flushed;
     d->flushed = s->mark_flushed;
     if (atomic_load(d->write_number) < s->write_number)
         atomic_store(d->write_number, s->write_number);
 }
 
-static int load(disk *d, kvo_error *error)
+/* No superblock: a creation that a crash cut short, unless the first segment was ever used. */
+static int check_unused(disk *d, kvo_error *error)
 {
-    int r = disk_super_load(d, error);
-    if (r == KVO_OK) {
-        adopt_super(d);
-        disk_notes_load(d);
-        return KVO_OK;
-    }
-    if (r != KVO_E_NOT_FOUND)
-        return r;
+    void *page = d->env->alloc(d->env, TIER_UNIT);
+    if (page == NULL)
+        return base_fail(error, KVO_E_MEMORY, "%s: no memory for a page", d->path);
+    int r = disk_pages_read(d, d->data_file, 0, page, TIER_UNIT);
+    if (r != 0)
+        r = base_fail(error, base_status_of_errno(r), "%s: cannot read: %s", d->data_path, strerror(-r));
+    else if (!disk_page_zero(page))
+        r = base_fail(error, KVO_E_DAMAGED,
+                      "%s/super: empty or damaged, but there are blocks in %s: restore the file from a backup, or "
+                      "empty the directory to start anew",
+                      d->path, d->data_path);
+    d->env->free(d->env, page, TIER_UNIT);
+    return r;
+}
+
+/* To somebody who only looks, a store that was never finished holds nothing. */
+static void adopt_nothing(disk *d)
+{
+    d->half_created = true;
+    d->tier.geometry = (tier_geometry){DISK_SEGMENT_UNITS_MIN, 1, DISK_SEGMENT_UNITS_MIN};
+}
+
+static int create(disk *d, kvo_error *error)
+{
     if (!d->may_create)
         return base_fail(error, KVO_E_NOT_FOUND, "%s: no store there", d->path);
     if (d->env->random(d->env, d->super.uuid, 16) != 0)
         return base_fail(error, KVO_E_IO, "%s: no randomness for the store's id", d->path);
     d->super.created_s = d->env->wall_s(d->env);
     d->tier.state.epoch_s = d->super.created_s;
+    d->recovered = true;
     return KVO_OK;
+}
+
+static int load(disk *d, kvo_error *error)
+{
+    int found = open_super(d, error);
+    bool nothing = found == KVO_E_NOT_FOUND && d->lock_file >= 0;
+    if (nothing && d->read_only && d->super_file < 0) {
+        adopt_nothing(d);
+        return KVO_OK;
+    }
+    if (found != KVO_OK && !(nothing && d->super_file >= 0))
+        return found;
+    int r = open_files(d, error);
+    if (r == KVO_E_NOT_FOUND && nothing && d->read_only) {
+        adopt_nothing(d);
+        return KVO_OK;
+    }
+    if (r == KVO_OK && found == KVO_OK) {
+        adopt_super(d);
+        disk_notes_load(d);
+        return KVO_OK;
+    }
+    if (r == KVO_OK)
+        r = check_unused(d, error);
+    if (r == KVO_OK && d->read_only)
+        adopt_nothing(d);
+    else if (r == KVO_OK)
+        r = create(d, error);
+    return r;
 }
 
 static void disk_close(tier_medium *t)
@@ -277,8 +334,6 @@ static int disk_open(const tier_config *config, tier_medium **out, kvo_error *er
     if (r == KVO_OK)
         r = take_lock(d, error);
     if (r == KVO_OK)
-        r = open_files(d, error);
-    if (r == KVO_OK)
         r = load(d, error);
     if (r != KVO_OK) {
         disk_close(&d->tier);
@@ -290,11 +345,10 @@ static int disk_open(const tier_config *config, tier_medium **out, kvo_error *er
 
 /* ---- size ---- */
 
-static int resize_files(disk *d, uint64_t bytes, kvo_error *error)
+static int resize_files(disk *d, uint64_t bytes, uint64_t *had, kvo_error *error)
 {
-    uint64_t had = 0;
-    int r = d->env->file_bytes(d->env, d->data_file, &had);
-    if (r == 0 && had < bytes)
+    int r = d->env->file_bytes(d->env, d->data_file, had);
+    if (r == 0 && *had < bytes)
         r = d->env->allocate(d->env, d->data_file, bytes);
     if (r == -ENOSPC)
         return base_fail(error, KVO_E_NO_SPACE,
@@ -315,10 +369,10 @@ static int disk_resize(tier_medium *t, const tier_geometry *geometry, kvo_error 
     d->on_medium = d->env->alloc(d->env, d->on_medium_bytes);
     if (d->on_medium == NULL)
         return base_fail(error, KVO_E_MEMORY, "%s: no memory for %u segments", d->path, geometry->segment_count);
-    int r = d->read_only ? KVO_OK : resize_files(d, bytes, error);
+    uint64_t had = 0;
+    int r = d->read_only ? KVO_OK : resize_files(d, bytes, &had, error);
     if (r != KVO_OK)
         return r;
-    uint64_t had = tier_units(&t->geometry) * TIER_UNIT;
     t->geometry = *geometry;
     t->data_bytes = bytes;
     if (d->read_only)

@@ -8,6 +8,7 @@
 #include "tier/tier.h"
 
 #define DISK_FORMAT_VERSION 1u
+#define DISK_SEGMENT_UNITS_MIN 3u /* a header, and a slot of one page */
 #define DISK_MAGIC_SUPER "KVOSUPR1"
 #define DISK_MAGIC_SEGMENT "KVOSEGM1"
 #define DISK_MAGIC_SLOT "KVOSLOT1"

@@ -13,6 +13,7 @@
 typedef struct disk_note_file {
     int file[2];
     uint64_t sequence[2]; /* 0: not whole */
+    bool written[2];      /* at open: something was there */
 } disk_note_file;
 
 typedef struct disk {
@@ -34,6 +35,8 @@ typedef struct disk {
     _Atomic uint64_t *write_number;
     disk_super super; /* the last one written or read */
     bool crashed;     /* not closed in order last time */
+    bool recovered;   /* what the crash left unfinished is dealt with: marks may pass it */
+    bool half_created; /* open for reading: a directory whose creation a crash cut short */
     uint64_t mark;    /* slots written after this may be unfinished (after a crash) */
 
     pthread_mutex_t lock; /* the three below */

@@ -52,8 +52,10 @@ void disk_notes_load(disk *d)
     disk_note head;
     for (int which = 0; which < TIER_NOTES; which++)
         for (int copy = 0; copy < 2; copy++) {
+            memset(&head, 0, sizeof head);
             uint8_t *content = copy_read(d, (tier_note)which, copy, &head);
             d->notes[which].sequence[copy] = content ? head.sequence : 0;
+            d->notes[which].written[copy] = !disk_page_zero(&head);
             if (content) {
                 size_t span = (head.bytes + TIER_UNIT - 1) / TIER_UNIT * TIER_UNIT;
                 d->env->free(d->env, content, span ? span : TIER_UNIT);
@@ -67,7 +69,7 @@ int disk_note_read(tier_medium *t, tier_note which, void **data, size_t *bytes)
     const uint64_t *sequence = d->notes[which].sequence;
     int newer = sequence[1] > sequence[0];
     if (sequence[newer] == 0)
-        return -ENOENT;
+        return d->notes[which].written[0] && d->notes[which].written[1] ? -EBADMSG : -ENOENT;
     disk_note head;
     *data = copy_read(d, which, newer, &head);
     *bytes = head.bytes;
@@ -75,9 +77,8 @@ int disk_note_read(tier_medium *t, tier_note which, void **data, size_t *bytes)
 }
 
 /* Over the older copy: the newer one stays whole until this one is. */
-int disk_note_write(tier_medium *t, tier_note which, const void *data, size_t bytes)
+static int write_older(disk *d, tier_note which, const void *data, size_t bytes)
 {
-    disk *d = disk_of(t);
     disk_note_file *n = &d->notes[which];
     int copy = n->sequence[0] > n->sequence[1];
     size_t span = TIER_UNIT + (bytes + TIER_UNIT - 1) / TIER_UNIT * TIER_UNIT;
@@ -96,5 +97,13 @@ int disk_note_write(tier_medium *t, tier_note which, const void *data, size_t by
     int r = disk_pages_write(d, n->file[copy], 0, page, span);
     n->sequence[copy] = r == 0 ? page->sequence : 0;
     d->env->free(d->env, page, span);
-    return r;
+    return r == 0 && which == TIER_NOTE_SPACES ? d->env->flush(d->env, n->file[copy]) : r;
+}
+
+/* No block can be read without the spaces: both copies, and flushed, before there is a block. */
+int disk_note_write(tier_medium *t, tier_note which, const void *data, size_t bytes)
+{
+    disk *d = disk_of(t);
+    int r = write_older(d, which, data, bytes);
+    return r == 0 && which == TIER_NOTE_SPACES ? write_older(d, which, data, bytes) : r;
 }

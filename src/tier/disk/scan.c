@@ -54,7 +54,7 @@ static tier_slot slot_of(const disk_slot *h, uint32_t slot, uint32_t segment, ui
     return out;
 }
 
-static const char *wrong_with(const disk *d, const disk_slot *h, uint32_t slot)
+static const char *wrong_with(const disk *d, const disk_slot *h, uint32_t slot, uint32_t stride)
 {
     const block_identity *i = &h->identity;
     if (!disk_page_whole(h))
@@ -63,11 +63,26 @@ static const char *wrong_with(const disk *d, const disk_slot *h, uint32_t slot)
         return "header version";
     if (h->slot != slot || memcmp(h->uuid, d->super.uuid, 16) != 0)
         return "header of another place or store";
+    if (memcmp(h->magic, DISK_MAGIC_SLOT, 8) != 0)
+        return "header magic";
     if (i->name_bytes < KVO_NAME_BYTES_MIN || i->name_bytes > KVO_NAME_BYTES_MAX || i->payload_bytes == 0 ||
-        i->payload_bytes != h->stored_bytes || 1 + tier_payload_span(i->payload_bytes) / TIER_UNIT > h->stride ||
-        i->key_hash != identity_hash(i))
+        i->payload_bytes != h->stored_bytes || 1 + tier_payload_span(i->payload_bytes) / TIER_UNIT > stride ||
+        h->stride != stride || i->key_hash != identity_hash(i))
         return "header contents";
     return NULL;
+}
+
+static bool belongs_here(const disk *d, const disk_slot *h, uint32_t slot)
+{
+    return h->slot == slot && memcmp(h->uuid, d->super.uuid, 16) == 0;
+}
+
+/* Where the segment had another slot size before, a slot that was not written since begins with
+   whatever lay there. A header that is damaged still shows two of its fields, or its first. */
+static bool never_written(const disk *d, const disk_slot *h, uint32_t slot, uint32_t epoch)
+{
+    return epoch > 1 && memcmp(h->magic, DISK_MAGIC_SLOT, 8) != 0 && memcmp(h->magic, DISK_MAGIC_DEAD, 8) != 0 &&
+           !belongs_here(d, h, slot);
 }
 
 /* Live, dead, never used, or bad; calls each() for live and bad ones. */
@@ -76,13 +91,16 @@ static int judge_slot(scan *s, const disk_slot *h, uint32_t slot, uint32_t segme
     if (disk_page_zero(h))
         return 0;
     bool whole = disk_page_whole(h);
-    if (whole && memcmp(h->magic, DISK_MAGIC_DEAD, 8) == 0)
+    bool ours = whole && belongs_here(s->d, h, slot);
+    if (ours && memcmp(h->magic, DISK_MAGIC_DEAD, 8) == 0)
         return 0;
     /* Left by a segment that had another slot size before. */
-    if (whole && memcmp(h->magic, DISK_MAGIC_SLOT, 8) == 0 && h->epoch != epoch)
+    if (ours && memcmp(h->magic, DISK_MAGIC_SLOT, 8) == 0 && h->epoch != epoch)
+        return 0;
+    if (never_written(s->d, h, slot, epoch))
         return 0;
     tier_slot out = slot_of(h, slot, segment, stride, epoch);
-    out.what = whole && memcmp(h->magic, DISK_MAGIC_SLOT, 8) != 0 ? "header magic" : wrong_with(s->d, h, slot);
+    out.what = wrong_with(s->d, h, slot, stride);
     out.state = out.what ? TIER_SLOT_BAD : TIER_SLOT_LIVE;
     out.unfinished = s->d->crashed && h->write_number > s->d->mark;
     return s->each(s->context, &out);
@@ -122,7 +140,8 @@ static int rescue(scan *s, uint32_t segment, uint32_t *stride, uint32_t *epoch)
         for (uint32_t k = 0; k < n; k++) {
             const disk_slot *h = (const disk_slot *)(void *)(s->pages + k * TIER_UNIT);
             if (disk_page_whole(h) && memcmp(h->magic, DISK_MAGIC_SLOT, 8) == 0 && h->slot == units[k] &&
-                memcmp(h->uuid, s->d->super.uuid, 16) == 0 && h->epoch > *epoch) {
+                memcmp(h->uuid, s->d->super.uuid, 16) == 0 && h->epoch > *epoch && h->stride >= 2 &&
+                (at + k - 1) % h->stride == 0) {
                 *stride = h->stride;
                 *epoch = h->epoch;
             }
@@ -136,8 +155,10 @@ static int scan_segment(scan *s, uint32_t segment, const disk_segment *h)
     uint32_t stride = 0, epoch = 0;
     if (disk_page_zero(h))
         return 0;
-    if (disk_page_whole(h) && memcmp(h->magic, DISK_MAGIC_SEGMENT, 8) == 0 && h->segment == segment &&
-        memcmp(h->uuid, s->d->super.uuid, 16) == 0) {
+    bool whole = disk_page_whole(h) && memcmp(h->magic, DISK_MAGIC_SEGMENT, 8) == 0 &&
+                 h->version == DISK_FORMAT_VERSION && h->segment == segment &&
+                 memcmp(h->uuid, s->d->super.uuid, 16) == 0;
+    if (whole) {
         stride = h->stride;
         epoch = h->epoch;
     } else {
@@ -149,18 +170,24 @@ static int scan_segment(scan *s, uint32_t segment, const disk_segment *h)
         if (r != 0 || stride == 0)
             return r;
     }
-    if (stride < 2 || stride > units_of(s->d, segment) - 1)
-        return 0;
-    s->d->on_medium[segment * 2] = stride;
-    s->d->on_medium[segment * 2 + 1] = epoch;
+    /* A damaged one is written again before the next slot is. */
+    if (whole) {
+        s->d->on_medium[segment * 2] = stride;
+        s->d->on_medium[segment * 2 + 1] = epoch;
+    }
+    /* Also where the slots do not fit a last segment that became shorter: the epoch goes on from here. */
     int r = s->segment(s->context, segment, stride, epoch);
-    return r != 0 ? r : scan_slots(s, segment, stride, epoch);
+    if (r != 0 || stride < 2 || stride > units_of(s->d, segment) - 1)
+        return r;
+    return scan_slots(s, segment, stride, epoch);
 }
 
 int disk_scan(tier_medium *t, int (*segment)(void *, uint32_t, uint32_t, uint32_t), int (*each)(void *, const tier_slot *),
               void *context)
 {
     disk *d = disk_of(t);
+    if (d->half_created)
+        return 0;
     scan s = {.d = d, .segment = segment, .each = each, .context = context};
     uint8_t *header = d->env->alloc(d->env, TIER_UNIT);
     s.pages = d->env->alloc(d->env, DISK_BATCH * TIER_UNIT);

@@ -18,6 +18,13 @@ static bool copy_of_other_version(const disk_super *s)
            (s->magic[7] != DISK_MAGIC_SUPER[7] || s->version != DISK_FORMAT_VERSION);
 }
 
+static bool geometry_sane(const disk_super *s)
+{
+    tier_geometry g = {s->segment_units, s->segment_count, s->last_units};
+    return g.segment_units >= DISK_SEGMENT_UNITS_MIN && g.last_units >= DISK_SEGMENT_UNITS_MIN &&
+           g.last_units <= g.segment_units && g.segment_count > 0 && tier_units(&g) <= UINT32_MAX;
+}
+
 static int judge_copies(disk *d, const disk_super *copies, kvo_error *error)
 {
     for (int i = 0; i < 2; i++)
@@ -30,12 +37,13 @@ static int judge_copies(disk *d, const disk_super *copies, kvo_error *error)
     for (int i = 0; i < 2; i++)
         if (copy_usable(&copies[i]) && (best == NULL || copies[i].sequence > best->sequence))
             best = &copies[i];
-    if (best) {
+    if (best && geometry_sane(best)) {
         d->super = *best;
         return KVO_OK;
     }
-    if (disk_page_zero(&copies[0]) && disk_page_zero(&copies[1]))
-        return KVO_E_NOT_FOUND; /* created half-way: nothing was ever stored */
+    /* Only the first write of all finds a copy that was never written. */
+    if (best == NULL && (disk_page_zero(&copies[0]) || disk_page_zero(&copies[1])))
+        return KVO_E_NOT_FOUND;
     return base_fail(error, KVO_E_DAMAGED,
                      "%s/super: both copies of the superblock are damaged: restore the file from a backup, or empty "
                      "the directory to start anew",
@@ -69,7 +77,8 @@ int disk_super_store(disk *d, bool clean)
     d->super.segment_count = d->tier.geometry.segment_count;
     d->super.last_units = d->tier.geometry.last_units;
     d->super.write_number = atomic_load(d->write_number);
-    d->super.mark_written = disk_mark(d);
+    /* What a crash left unfinished stays above the marks until it is gone from the medium. */
+    d->super.mark_written = d->recovered ? disk_mark(d) : d->mark;
     d->super.mark_flushed = clean ? d->super.mark_written : d->flushed;
     d->env->boot_id(d->env, d->super.boot_id);
     d->super.state = d->tier.state;
@@ -86,6 +95,7 @@ int disk_state_write(tier_medium *t, const tier_state *state, bool clean)
     disk *d = disk_of(t);
     pthread_mutex_lock(&d->lock);
     t->state = *state;
+    d->recovered = true; /* the store writes it after it has recovered, not before */
     pthread_mutex_unlock(&d->lock);
     return disk_super_store(d, clean);
 }
