@@ -273,6 +273,19 @@ static int replay_with(cli_replay *replay, const replay_texts *texts)
     return result;
 }
 
+static void report(const cli_replay *replay, int json)
+{
+    if (replay->puts_failed != 0) {
+        (void)cli_fail("%llu blocks were not stored: %s", (unsigned long long)replay->puts_failed,
+                       kvo_status_text(replay->put_failure));
+    }
+    if (json) {
+        cli_report_json(replay);
+    } else {
+        cli_report_table(replay);
+    }
+}
+
 int cli_replay_command(int argc, char **argv)
 {
     cli_replay *replay = cli_alloc(1, sizeof *replay);
@@ -283,11 +296,7 @@ int cli_replay_command(int argc, char **argv)
     if (code < 0) {
         code = load_trace(replay, seed);
         if (code == 0 && (code = replay_with(replay, &texts)) == 0) {
-            if (texts.json != NULL) {
-                cli_report_json(replay);
-            } else {
-                cli_report_table(replay);
-            }
+            report(replay, texts.json != NULL);
             code = stopped_by != 0 ? 128 + (int)stopped_by : replay->wrong_reads != 0 ? CLI_BAD : CLI_OK;
             code = cli_finish(code);
         }

@@ -61,6 +61,7 @@ typedef struct cli_replay {
     cli_ids seen; /* mark 0 */
     uint64_t requests, references, hits, bound_hits;
     uint64_t wrong_reads, puts_busy, puts_failed;
+    int put_failure; /* status of the last that failed */
     uint64_t below_bytes; /* of hits served from below the first tier */
     uint64_t elapsed_ns;
     cli_latency match, get, put;

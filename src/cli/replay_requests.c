@@ -142,6 +142,7 @@ static void check_put(cli_replay *replay, uint32_t first, uint32_t count)
             replay->puts_busy++;
         } else if (status != KVO_STORED && status != KVO_EXISTS) {
             replay->puts_failed++;
+            replay->put_failure = status;
         }
     }
 }
