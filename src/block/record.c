@@ -28,6 +28,17 @@ void block_touch(block_record *r, uint64_t recency)
                                                     memory_order_relaxed));
 }
 
+bool block_raise(block_record *r, uint64_t recency)
+{
+    uint64_t old = atomic_load_explicit(&r->touch, memory_order_relaxed);
+    do {
+        if (touch_recency(old) >= recency)
+            return false;
+    } while (!atomic_compare_exchange_weak_explicit(&r->touch, &old, touch_make(recency, touch_uses(old)),
+                                                    memory_order_acq_rel, memory_order_relaxed));
+    return true;
+}
+
 unsigned block_tiers(const block_record *r)
 {
     unsigned mask = 0;

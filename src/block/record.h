@@ -169,6 +169,8 @@ bool block_pin(block_record *r, unsigned tier, uint64_t *word);
 uint64_t block_unpin(block_record *r, unsigned tier);
 /* A use at a moment of the reference clock. Recency never moves backwards. */
 void block_touch(block_record *r, uint64_t recency);
+/* As recent as this, without a use. false: it already was. */
+bool block_raise(block_record *r, uint64_t recency);
 /* The tiers with a valid copy, one bit each, and the fastest of them (KVO_NO_TIER). */
 unsigned block_tiers(const block_record *r);
 unsigned block_fastest(unsigned mask);

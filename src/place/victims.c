@@ -103,9 +103,12 @@ static place_victim describe(const place_query *q, uint32_t record)
 
 /* ---- the lowest n of many, in bounded memory ---- */
 
+/* Of equals the deeper one goes first: a chain's blocks share a key when its end was used last. */
 static bool lower(const place_victim *a, const place_victim *b)
 {
-    return a->key != b->key ? a->key < b->key : a->record < b->record;
+    if (a->key != b->key)
+        return a->key < b->key;
+    return a->depth != b->depth ? a->depth > b->depth : a->record < b->record;
 }
 
 /* Quickselect: afterwards v[0 .. n) are the n lowest, in no order. */

@@ -354,6 +354,7 @@ static void put_one(kvo_store *s, const kvo_names *names, size_t i, const kvo_se
         put_again(s, record, answer->handle, segments, count, recency, o->trust_name != 0);
     if (answer->status == KVO_OK) {
         kvo_handle handle = handle_make(record, life_incarnation(word_load(&s->records[record].life)));
+        store_raise_ancestors(s, record, recency);
         answer->status = fill_and_seal(s, record, segments, count, (uint32_t)bytes);
         if (answer->status == KVO_STORED && store_by_handle(s, handle) == record)
             store_answer(s, record, answer);
