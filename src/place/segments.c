@@ -331,7 +331,7 @@ bool place_segment_restore(place_segments *p, uint32_t segment, uint32_t stride,
         return false;
     place_segment *s = &p->segments[segment];
     if (s->stride == 0)
-        s->epoch = epoch; /* the next stride's headers differ, also from those of a stride that cannot stay */
+        s->epoch = s->written = epoch; /* the next stride's headers differ, also from those of a stride that cannot stay */
     if (stride <= p->header_units || stride > units_of(p, segment) - p->header_units)
         return false;
     place_class *c = class_make(p, stride);

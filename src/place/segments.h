@@ -19,6 +19,7 @@ typedef struct place_segment {
     uint32_t used;
     uint32_t last_stride;
     uint32_t epoch;      /* raised with each change of stride, so that old headers are void */
+    uint32_t written;    /* the epoch that the medium knows, as far as we do */
     uint32_t next, prev; /* + 1; in its class's list of segments with room, or the free list */
     bool draining;       /* about to change its stride: gives out no more slots */
 } place_segment;

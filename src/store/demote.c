@@ -80,7 +80,7 @@ static void demoted_badly(kvo_store *s, const demotion *d, unsigned to)
     store_tier *t = &s->tiers[to];
     word_store(&s->records[d->record].copy[to], 0);
     /* The slot may hold half of this block over an older one: its header has to go. */
-    store_stale_add(s, to, d->slot, identity_hash_of(&s->identities[d->record]));
+    store_stale_add(s, to, d->slot, 0);
     place_slot_free(&t->space, d->slot);
     ledger_add(&s->ledger, t->account, LEDGER_WRITE, KVO_CAUSE_FAILED, store_tenant(s, d->record),
                identity_payload_of(&s->identities[d->record]), 1);

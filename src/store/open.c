@@ -227,7 +227,7 @@ static int tables_of_tier(kvo_store *s, unsigned i, const plan *p)
     t->policy_pages = (places + 63) / 64;
     t->slot_map_bytes = places * sizeof *t->slot_map;
     t->dirty_bytes = (t->policy_pages / 64 + 1) * 8;
-    t->stale_max = (uint32_t)(places < 1u << 22 ? places : 1u << 22);
+    t->stale_max = (uint32_t)(places < 1u << 21 ? 2 * places : 1u << 22);
     t->slot_map = env->alloc(env, t->slot_map_bytes);
     t->dirty = env->alloc(env, t->dirty_bytes);
     t->stale = env->alloc(env, t->stale_max * sizeof *t->stale);
@@ -452,7 +452,7 @@ static int settle(kvo_store *s, uint64_t deadline_ns)
 {
     abort_reservations(s);
     int result = kvo_sync(s, NULL, KVO_WRITTEN, deadline_ns, NULL);
-    bool clean = store_invalidate_stale(s, 0) == 0;
+    bool clean = store_invalidate_stale(s, 0, 0) == 0;
     int r = store_write_out(s, false);
     for (unsigned t = 0; t < s->tier_count; t++)
         if (s->tiers[t].persistent && tier_flush(s->tiers[t].io) != 0)

@@ -215,8 +215,7 @@ static void put_failed(kvo_store *s, uint32_t record, int error)
                identity_payload_of(&s->identities[record]), 1);
     store_log(s, "%s: writing a block failed: %s", s->tiers[0].name, strerror(-error));
     store_lock(s);
-    store_stale_add(s, 0, copy_slot(word_load(&s->records[record].copy[0])),
-                    identity_hash_of(&s->identities[record]));
+    store_stale_add(s, 0, copy_slot(word_load(&s->records[record].copy[0])), 0);
     store_unlock(s);
     store_abort(s, record);
 }

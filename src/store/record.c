@@ -168,6 +168,8 @@ void store_copy_set(kvo_store *s, uint32_t record, unsigned tier, uint64_t copy)
     if (!t->persistent || s->ghost)
         return;
     atomic_store(&t->slot_map[store_policy_place(t, copy_slot(copy))], record + 1);
+    t->space.segments[place_segment_of(&t->space, copy_slot(copy))].written =
+        t->space.segments[place_segment_of(&t->space, copy_slot(copy))].epoch;
     store_stale_forget(t, copy_slot(copy));
     store_dirty(s, record);
 }
@@ -176,27 +178,6 @@ uint64_t store_policy_place(const store_tier *t, uint32_t slot)
 {
     return (uint64_t)place_segment_of(&t->space, slot) * place_slots_max(&t->space) +
            place_slot_index(&t->space, slot);
-}
-
-void store_stale_forget(store_tier *t, uint32_t slot)
-{
-    for (uint32_t i = 0; i < t->stale_count; i++)
-        if (t->stale[i].slot == slot) {
-            t->stale[i] = t->stale[--t->stale_count];
-            return;
-        }
-}
-
-void store_stale_add(kvo_store *s, unsigned tier, uint32_t slot, uint64_t hash)
-{
-    store_tier *t = &s->tiers[tier];
-    if (!t->persistent || s->ghost || s->read_only)
-        return;
-    store_stale_forget(t, slot);
-    KVO_ASSERT(t->stale_count < t->stale_max);
-    uint32_t epoch = t->space.segments[place_segment_of(&t->space, slot)].epoch;
-    t->stale[t->stale_count++] = (store_stale){slot, epoch, hash};
-    atomic_store_explicit(&s->activity, 1, memory_order_relaxed);
 }
 
 static bool droppable(uint64_t copy)

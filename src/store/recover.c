@@ -285,7 +285,7 @@ int store_recover(kvo_store *s, kvo_error *error)
     if (atomic_load(&s->write_number) < v.highest)
         atomic_store(&s->write_number, v.highest);
     /* Off the medium before the marks may pass them: another crash must not find them as damage. */
-    if (s->unfinished && !s->read_only && (r = store_invalidate_stale(s, 0)) != 0)
+    if (s->unfinished && !s->read_only && (r = store_invalidate_stale(s, 0, 0)) != 0)
         store_log(s, "what a crash left unfinished cannot be invalidated: %s", strerror(-r));
     s->recovered = s->blocks;
     s->gaps = true;

@@ -4,82 +4,6 @@
 
 #include "store/target.h"
 
-/* ---- headers of copies that were evicted earlier ---- */
-
-/* Under the lock: takes free slots whose header may still name `hash` (0 = any) out of use.
-   *busy: some are being written over right now. */
-static size_t stale_take(kvo_store *s, unsigned tier, uint64_t hash, store_stale *taken, size_t most, bool *busy)
-{
-    store_tier *t = &s->tiers[tier];
-    size_t n = 0;
-    for (uint32_t i = 0; i < t->stale_count && n < most;) {
-        store_stale stale = t->stale[i];
-        bool void_anyway = t->space.segments[place_segment_of(&t->space, stale.slot)].epoch != stale.epoch;
-        bool wanted = hash == 0 || stale.hash == hash;
-        /* In use again, or its segment is changing its slot size: soon over. */
-        bool later = wanted && !void_anyway &&
-                     (place_slot_used(&t->space, stale.slot) || !place_slot_retake(&t->space, stale.slot));
-        *busy |= later;
-        if (later || (!wanted && !void_anyway)) {
-            i++;
-            continue;
-        }
-        if (!void_anyway)
-            taken[n++] = stale;
-        t->stale[i] = t->stale[--t->stale_count];
-    }
-    return n;
-}
-
-static int invalidate_taken(kvo_store *s, unsigned tier, const store_stale *taken, size_t n)
-{
-    uint32_t slots[STORE_WINDOW];
-    for (size_t i = 0; i < n; i++)
-        slots[i] = taken[i].slot;
-    int r = tier_invalidate(s->tiers[tier].io, slots, n);
-    store_lock(s);
-    for (size_t i = 0; i < n; i++) {
-        if (r != 0)
-            store_stale_add(s, tier, taken[i].slot, taken[i].hash);
-        place_slot_free(&s->tiers[tier].space, taken[i].slot);
-    }
-    store_changed(s);
-    store_unlock(s);
-    return r;
-}
-
-static int invalidate_tier(kvo_store *s, unsigned tier, uint64_t hash, bool wait)
-{
-    store_stale taken[STORE_WINDOW];
-    for (;;) {
-        bool busy = false;
-        store_lock(s);
-        size_t n = stale_take(s, tier, hash, taken, STORE_WINDOW, &busy);
-        bool again = n == 0 && busy && wait;
-        if (again)
-            store_wait(s, KVO_FOREVER);
-        store_unlock(s);
-        if (again)
-            continue;
-        int r = n ? invalidate_taken(s, tier, taken, n) : 0;
-        if (n == 0 || r != 0)
-            return r;
-    }
-}
-
-int store_invalidate_stale(kvo_store *s, uint64_t hash)
-{
-    int result = 0;
-    for (unsigned t = 0; t < s->tier_count; t++) {
-        if (!s->tiers[t].persistent || s->ghost || s->read_only)
-            continue;
-        int r = invalidate_tier(s, t, hash, hash != 0);
-        if (r != 0)
-            result = r;
-    }
-    return result;
-}
-
 /* ---- copies of live blocks ---- */
 
 /* Under the lock: whether a transfer is at one of its copies. */
@@ -167,7 +91,7 @@ static int remove_some(kvo_store *s, const kvo_handle *handles, size_t count, in
     }
     store_unlock(s);
     for (size_t i = 0; i < n; i++) {
-        int r = store_invalidate_stale(s, identity_hash_of(&s->identities[doomed[i]]));
+        int r = store_invalidate_stale(s, identity_hash_of(&s->identities[doomed[i]]), deadline);
         failed = r != 0 ? r : failed;
     }
     int r = store_invalidate_copies(s, doomed, n, level);
@@ -185,6 +109,16 @@ static int remove_some(kvo_store *s, const kvo_handle *handles, size_t count, in
     return failed ? KVO_SHORT : KVO_OK;
 }
 
+static int flush_media(kvo_store *s)
+{
+    int result = 0;
+    for (unsigned t = 0; t < s->tier_count; t++) {
+        int r = s->tiers[t].persistent && !s->ghost ? tier_flush(s->tiers[t].io) : 0;
+        result = r != 0 ? r : result;
+    }
+    return result;
+}
+
 typedef struct removal {
     target_hit hits[STORE_WINDOW];
     size_t count;
@@ -193,7 +127,19 @@ typedef struct removal {
     kvo_answer *answers;
     uint64_t removed;
     int result;
+    bool evicted; /* headers of blocks that no call answers for were invalidated */
 } removal;
+
+/* Blocks of the target that were evicted may still lie on a medium, and would be back after a crash. */
+static void remove_evicted(kvo_store *s, const kvo_target *t, const target_hit *hit, removal *m)
+{
+    block_identity key = {0};
+    if (hit)
+        identity_key(&t->names, hit->index, &key);
+    int r = store_invalidate_stale(s, key.key_hash, m->deadline);
+    m->result = r != 0 ? KVO_SHORT : m->result;
+    m->evicted = true;
+}
 
 static void remove_window(kvo_store *s, removal *m)
 {
@@ -233,11 +179,17 @@ int kvo_remove(kvo_store *s, const kvo_target *target, int level, uint64_t deadl
             m.answers[hit.index] = (kvo_answer){.status = hit.status, .tier = KVO_NO_TIER};
         if (hit.status == KVO_OK)
             m.hits[m.count++] = hit;
+        if (hit.status == KVO_MISS)
+            remove_evicted(s, target, &hit, &m);
         if (m.count == STORE_WINDOW)
             remove_window(s, &m);
     }
     if (m.count)
         remove_window(s, &m);
+    if (!target_listed(target))
+        remove_evicted(s, target, NULL, &m);
+    if (level == KVO_SAFE && m.evicted && flush_media(s) != 0)
+        m.result = KVO_SHORT;
     if (removed)
         *removed = m.removed;
     return m.result;

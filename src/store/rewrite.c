@@ -132,7 +132,7 @@ static int hide(kvo_store *s, rewriting *w)
 
 static int forget_old(kvo_store *s, rewriting *w)
 {
-    int r = store_invalidate_stale(s, w->identity.key_hash);
+    int r = store_invalidate_stale(s, w->identity.key_hash, w->deadline);
     int r2 = store_invalidate_copies(s, &w->record, 1, w->level);
     return r == 0 && r2 == 0 ? KVO_OK : base_status_of_errno(r ? r : r2);
 }

@@ -203,6 +203,7 @@ void store_unpin(kvo_store *s, uint32_t record, unsigned tier);
 void store_quarantine(kvo_store *s, uint32_t record, unsigned tier);
 /* Under the lock: the same for a copy that nobody pinned to read it. */
 void store_retire(kvo_store *s, uint32_t record, unsigned tier);
+/* stale.c. hash 0: it is not known what the header says. */
 void store_stale_add(kvo_store *s, unsigned tier, uint32_t slot, uint64_t hash);
 void store_stale_forget(store_tier *t, uint32_t slot);
 
@@ -225,8 +226,9 @@ tier_io store_io(kvo_store *s, uint32_t record, unsigned tier, uint32_t slot, vo
 int store_write_out(kvo_store *s, bool clean);
 int store_keeper_start(kvo_store *s); /* a kvo_status */
 void store_keeper_stop(kvo_store *s);
-/* Invalidates the headers of stale slots, of one name or (hash 0) all. Takes the lock itself. */
-int store_invalidate_stale(kvo_store *s, uint64_t hash);
+/* Invalidates the headers of stale slots, of one name or (hash 0) all. Takes the lock itself. A negative
+   errno: -ETIMEDOUT if some were in use until the deadline. */
+int store_invalidate_stale(kvo_store *s, uint64_t hash, uint64_t deadline);
 /* Writes dead headers over the copies of blocks that nobody finds any more; 0 or negative errno. */
 int store_invalidate_copies(kvo_store *s, const uint32_t *records, size_t count, int level);
 /* Some block has a new intent: the keeper looks. */

@@ -119,6 +119,8 @@ typedef struct tier_ops {
     /* *data is allocated with env->alloc(bytes rounded up to units); -ENOENT: none that is whole. */
     int (*note_read)(tier_medium *t, tier_note which, void **data, size_t *bytes);
     int (*state_write)(tier_medium *t, const tier_state *state, bool clean);
+    /* What a segment has become, before a slot is written into it: older headers in it are void. */
+    int (*segment_write)(tier_medium *t, uint32_t segment, uint32_t stride, uint32_t epoch);
 } tier_ops;
 
 struct tier_medium {

@@ -427,4 +427,5 @@ const tier_ops tier_disk = {
     .note_write = disk_note_write,
     .note_read = disk_note_read,
     .state_write = disk_state_write,
+    .segment_write = disk_segment_write,
 };

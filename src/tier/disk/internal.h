@@ -60,6 +60,7 @@ uint64_t disk_mark(disk *d);
 /* slots.c */
 void disk_write(tier_medium *t, tier_io *ios, size_t count);
 void disk_read(tier_medium *t, tier_io *ios, size_t count);
+int disk_segment_write(tier_medium *t, uint32_t segment, uint32_t stride, uint32_t epoch);
 int disk_invalidate(tier_medium *t, const uint32_t *slots, size_t count);
 
 /* scan.c */

@@ -99,13 +99,20 @@ static int segment_ready(disk *d, const tier_io *io)
     uint32_t *stride = &d->on_medium[io->segment * 2], *epoch = stride + 1;
     int r = 0;
     pthread_mutex_lock(&d->lock);
-    if (*stride != io->stride || *epoch != io->epoch) {
+    /* Epochs only rise: an older one comes late. */
+    if (*epoch <= io->epoch && (*stride != io->stride || *epoch != io->epoch)) {
         r = segment_header_write(d, io);
         *stride = r == 0 ? io->stride : 0;
         *epoch = r == 0 ? io->epoch : 0;
     }
     pthread_mutex_unlock(&d->lock);
     return r;
+}
+
+int disk_segment_write(tier_medium *t, uint32_t segment, uint32_t stride, uint32_t epoch)
+{
+    tier_io io = {.segment = segment, .stride = stride, .epoch = epoch};
+    return segment_ready(disk_of(t), &io);
 }
 
 /* ---- slots ---- */
