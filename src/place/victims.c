@@ -8,12 +8,14 @@
 #include "base/check.h"
 
 #define BUFFER_MAX (PLACE_VICTIMS_MAX * 16)
+#define WIDTH_MAX (BUFFER_MAX / 2) /* most candidates of a scan */
+#define PLACES (BUFFER_MAX)
 
 static size_t words_for(uint32_t records_max) { return records_max / 64 + 1; }
 
 size_t place_scan_bytes_for(uint32_t records_max)
 {
-    return words_for(records_max) * 16 + BUFFER_MAX * sizeof(place_victim);
+    return words_for(records_max) * 16 + BUFFER_MAX * sizeof(place_victim) + PLACES * sizeof(uint16_t);
 }
 
 int place_scan_open(place_scan *scan, base_env *env, uint32_t records_max)
@@ -24,6 +26,7 @@ int place_scan_open(place_scan *scan, base_env *env, uint32_t records_max)
         return -ENOMEM;
     scan->candidate = (uint64_t *)(void *)(scan->buffer + BUFFER_MAX);
     scan->blocked = scan->candidate + scan->words;
+    scan->places = (uint16_t *)(void *)(scan->blocked + scan->words);
     return 0;
 }
 
@@ -223,29 +226,27 @@ static void block_parents(place_scan *scan, const place_query *q, uint32_t count
     }
 }
 
-enum { MAP_SIZE = 4096 }; /* more than twice the candidates of a scan */
-
 /* Among candidates, a parent is worth at least what its child is: sorted, children come first. */
 static void raise_parents(place_scan *scan, const place_query *q, uint32_t count)
 {
-    uint16_t map[MAP_SIZE] = {0}; /* record to place in the buffer, + 1 */
     place_victim *v = scan->buffer;
-    KVO_ASSERT(count < MAP_SIZE / 2);
+    memset(scan->places, 0, PLACES * sizeof *scan->places);
+    KVO_ASSERT(count <= PLACES / 2);
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t at = v[i].record * 2654435761u % MAP_SIZE;
-        while (map[at])
-            at = (at + 1) % MAP_SIZE;
-        map[at] = (uint16_t)(i + 1);
+        uint32_t at = v[i].record * 2654435761u % PLACES;
+        while (scan->places[at])
+            at = (at + 1) % PLACES;
+        scan->places[at] = (uint16_t)(i + 1);
     }
     for (uint32_t i = 0; i < count; i++) {
         uint32_t parent = parent_of(q, v[i].record);
         if (parent == BLOCK_NONE || !bit_get(scan->candidate, parent))
             continue;
-        uint32_t at = parent * 2654435761u % MAP_SIZE;
-        while (map[at] && v[map[at] - 1].record != parent)
-            at = (at + 1) % MAP_SIZE;
-        if (map[at] && v[map[at] - 1].key < v[i].key)
-            v[map[at] - 1].key = v[i].key;
+        uint32_t at = parent * 2654435761u % PLACES;
+        while (scan->places[at] && v[scan->places[at] - 1].record != parent)
+            at = (at + 1) % PLACES;
+        if (scan->places[at] && v[scan->places[at] - 1].key < v[i].key)
+            v[scan->places[at] - 1].key = v[i].key;
     }
 }
 
@@ -291,16 +292,35 @@ static uint32_t choose_leaves(place_scan *scan, const place_query *q, bool anywh
     return count;
 }
 
+/* A blocked block is worth what its child is, and the child is no candidate: so it is none
+   either. More candidates are taken until enough are not blocked; how many that was is where the
+   next scan begins. */
+static uint32_t choose_lowest(place_scan *scan, const place_query *q, bool anywhere, place_victim *out,
+                              place_found *found)
+{
+    uint32_t *width = &scan->width[q->tier], least = q->want + q->want / 2 + 8;
+    if (*width < least)
+        *width = least;
+    for (;;) {
+        uint32_t count = collect(scan, q, *width, false, found);
+        uint32_t chosen = count ? choose(scan, q, count, anywhere, out) : 0;
+        if (chosen >= (q->want + 1) / 2 || count < *width || *width == WIDTH_MAX) {
+            if (chosen == q->want && *width > least)
+                *width -= *width / 16;
+            return chosen;
+        }
+        *width = *width > WIDTH_MAX / 4 ? WIDTH_MAX : *width * 4;
+    }
+}
+
 place_found place_victims(place_scan *scan, const place_query *q, place_victim *out)
 {
     KVO_ASSERT(q->want >= 1 && q->want <= PLACE_VICTIMS_MAX && words_for(q->record_end) <= scan->words);
     place_found found = {0};
     bool anywhere = q->tier + 1 == q->tier_count;
-    /* Half as many again: some will be blocked by a child that was used later. */
-    uint32_t count = collect(scan, q, q->want + q->want / 2 + 8, false, &found);
-    if (count == 0)
+    found.count = choose_lowest(scan, q, anywhere, out, &found);
+    if (found.eligible == 0)
         return found;
-    found.count = choose(scan, q, count, anywhere, out);
     if (found.count == 0)
         found.count = choose_leaves(scan, q, anywhere, out);
     if (found.count == 0 && anywhere)

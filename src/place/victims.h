@@ -41,6 +41,8 @@ typedef struct place_scan {
     uint64_t *candidate;
     uint64_t *blocked;
     place_victim *buffer;
+    uint16_t *places; /* record to place in the buffer, + 1; open addressing */
+    uint32_t width[KVO_TIERS_MAX]; /* candidates that the last scans needed */
     size_t words;
     size_t bytes;
 } place_scan;

@@ -59,8 +59,8 @@ static void look(kvo_store *s, fetch_batch *batch, fetch_item *item)
     }
     if (!item->touched)
         store_touch(s, item->record, batch->recency - item->index);
-    if (item->index == 0 && batch->recency)
-        store_raise_ancestors(s, item->record, batch->recency);
+    if (batch->recency)
+        store_raise_ancestors(s, item->record, batch->recency - item->index);
     item->touched = true;
     item->how = s->ghost || s->tiers[item->tier].byte_addressable ? FETCH_MEMORY : FETCH_DIRECT;
     if (item->tier > 0 && (s->ghost || s->tiers[0].byte_addressable) && !batch->options.no_promote)
