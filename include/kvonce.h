@@ -209,7 +209,8 @@ typedef enum kvo_cause {
 KVO_API const char *kvo_cause_name(int cause); /* "put", ...; "-" for NONE */
 
 typedef struct kvo_event {
-    uint64_t reference; /* block references so far, this one included */
+    uint64_t reference; /* block references so far: a put counts its blocks one by one, a get or
+                           touch all of its blocks when it begins */
     int type;           /* kvo_event_type */
     int cause;          /* kvo_cause; NONE for ordinary events */
     uint8_t tier;
@@ -256,11 +257,11 @@ KVO_API int kvo_open_tiers(const kvo_tier_config *tiers, uint32_t count, const k
                            kvo_store **store, kvo_error *error);
 
 /*
- * Closes a store: brings every block that only memory holds to the first persistent tier
- * that has room, within deadline_ns, writes out policies and ledger, flushes, and frees
- * everything. KVO_SHORT: the deadline passed first; the rest of memory's blocks are lost, what
- * was written is not. Any pin's memory becomes invalid. NULL is allowed. The store is gone
- * in every case but KVO_E_FORKED. Data.
+ * Closes a store: brings the blocks that only memory holds to the first persistent tier, within
+ * deadline_ns and as far as it has room, writes out policies and ledger, flushes, and frees
+ * everything. KVO_SHORT: not all of them got there (time, or memory holds more than the disk); what
+ * was written stays. Any pin's memory becomes invalid. NULL is allowed. The store is gone in every
+ * case but KVO_E_FORKED. Data.
  */
 KVO_API int kvo_close(kvo_store *store, uint64_t deadline_ns);
 
@@ -315,7 +316,8 @@ typedef enum kvo_kind {
 /*
  * A batch of block names in one space. Two blocks are the same block if space, name, kind,
  * layers and head group are equal. Zero `kind` to `head_group` mean: a range, all layers,
- * all heads.
+ * all heads. In a list of parents (kvo_put_options.parents) a name of zeros says "none", so give
+ * no block that name.
  */
 typedef struct kvo_names {
     const void *first;   /* the first name; opaque bytes, e.g. a prefix hash */
@@ -737,7 +739,8 @@ typedef struct kvo_block_info {
     uint64_t last_use;  /* reference clock */
     uint32_t uses;
     uint32_t generation; /* 1 + rewrites */
-    uint8_t delta[KVO_TIERS_MAX]; /* demotions into tier i in this life; [0] is 0 */
+    uint8_t delta[KVO_TIERS_MAX]; /* demotions in this life into tier i, as the store that wrote the
+                                     block counted its tiers; [0] is 0 */
     uint32_t copy_count;
     kvo_copy_info copies[KVO_TIERS_MAX];
 } kvo_block_info;

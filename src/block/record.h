@@ -107,7 +107,7 @@ static inline uint64_t life_make(uint32_t incarnation, uint32_t rewrites, const 
         w |= (uint64_t)(delta[t] & 15u) << (44 + 4 * (t - 1));
     return w;
 }
-static inline unsigned life_repair_flag(unsigned tier) { return LIFE_REPAIR_1 << (tier - 1); }
+static inline unsigned life_repair_flag(unsigned tier) { return (unsigned)LIFE_REPAIR_1 << (tier - 1); }
 
 /* Visible to look-ups and movable. */
 static inline bool life_live(uint64_t w)

@@ -99,7 +99,12 @@ static place_victim describe(const place_query *q, uint32_t record)
     const block_record *r = &q->records[record];
     place_victim v = {.policy = word_load(&r->policy), .touch = word_load(&r->touch), .record = record};
     v.incarnation = life_incarnation(word_load(&r->life));
-    v.key = place_key(&q->rules, v.policy, v.touch, q->tier);
+#ifdef KVO_FAULT_NO_ANCHOR
+    if (q->tier > 0)
+        v.key = place_key(&q->rules, v.policy, touch_make(q->tier_recency[record], touch_uses(v.touch)), q->tier);
+    else
+#endif
+        v.key = place_key(&q->rules, v.policy, v.touch, q->tier);
     v.depth = tree_depth(word_load(&r->tree));
     return v;
 }
@@ -317,7 +322,11 @@ place_found place_victims(place_scan *scan, const place_query *q, place_victim *
 {
     KVO_ASSERT(q->want >= 1 && q->want <= PLACE_VICTIMS_MAX && words_for(q->record_end) <= scan->words);
     place_found found = {0};
+#ifdef KVO_FAULT_NO_ANCHOR
+    bool anywhere = false;
+#else
     bool anywhere = q->tier + 1 == q->tier_count;
+#endif
     found.count = choose_lowest(scan, q, anywhere, out, &found);
     if (found.eligible == 0)
         return found;

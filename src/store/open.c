@@ -138,6 +138,16 @@ static int cut(kvo_store *s, unsigned i, const kvo_tier_config *c, uint64_t byte
     return KVO_OK;
 }
 
+/* Of a disk's bytes: what its small files may come to. A policy record for each of the smallest
+   slots is 1/128; superblock, spaces and ledger take two copies each of some tens of KiB. */
+static uint64_t slot_bytes(const kvo_tier_config *c)
+{
+    uint64_t others = c->capacity_bytes / 128 + 256 * 1024;
+    if (c->kind != KVO_TIER_DISK)
+        return c->capacity_bytes;
+    return c->capacity_bytes > 2 * others ? c->capacity_bytes - others : 0;
+}
+
 typedef struct plan {
     place_geometry geometry[KVO_TIERS_MAX];
     bool infinite[KVO_TIERS_MAX];
@@ -175,7 +185,7 @@ static int plan_once(kvo_store *s, const kvo_tier_config *tiers, size_t reserved
         p->infinite[i] = tiers[i].capacity_blocks == KVO_INFINITE;
         if (p->infinite[i])
             continue;
-        uint64_t bytes = tiers[i].capacity_bytes;
+        uint64_t bytes = slot_bytes(&tiers[i]);
         if (reserved && tiers[i].kind == KVO_TIER_DRAM && bytes) {
             if (bytes <= reserved)
                 return base_fail(error, KVO_E_RANGE,
@@ -221,6 +231,11 @@ static int tables_of_tier(kvo_store *s, unsigned i, const plan *p)
     t->queued = env->alloc(env, (p->records_max / 64 + 1) * 8);
     if (t->queue == NULL || t->queued == NULL)
         return KVO_E_MEMORY;
+#ifdef KVO_FAULT_NO_ANCHOR
+    t->tier_recency = env->alloc(env, p->records_max * sizeof *t->tier_recency);
+    if (t->tier_recency == NULL)
+        return KVO_E_MEMORY;
+#endif
     if (!t->persistent || s->ghost)
         return KVO_OK;
     uint64_t places = (uint64_t)t->space.segment_count * place_slots_max(&t->space);
@@ -298,6 +313,9 @@ void store_destroy(kvo_store *s)
         free_if(s, t->slot_map, t->slot_map_bytes);
         free_if(s, t->dirty, t->dirty_bytes);
         free_if(s, t->stale, t->stale_max * sizeof *t->stale);
+#ifdef KVO_FAULT_NO_ANCHOR
+        free_if(s, t->tier_recency, s->records_max * sizeof *t->tier_recency);
+#endif
     }
     move_close(s->engine);
     index_close(&s->index);

@@ -32,7 +32,7 @@ static uint64_t parent_hash(const kvo_names *names, const kvo_put_options *o, si
         name = i ? (const uint8_t *)names->first + (i - 1) * stride : o->parent;
     else if (o->parents)
         name = (const uint8_t *)o->parents + i * (o->parents_stride_bytes ? o->parents_stride_bytes : names->name_bytes);
-    if (name == NULL || all_zero(name, names->name_bytes))
+    if (name == NULL || (!o->chained && all_zero(name, names->name_bytes)))
         return 0;
     kvo_names one = *names;
     one.first = name;

@@ -161,6 +161,9 @@ void store_copy_set(kvo_store *s, uint32_t record, unsigned tier, uint64_t copy)
     store_tier *t = &s->tiers[tier];
     word_store(&s->records[record].copy[tier], copy);
     atomic_fetch_add(&t->resident, 1);
+#ifdef KVO_FAULT_NO_ANCHOR
+    t->tier_recency[record] = atomic_load(&s->clock);
+#endif
     atomic_store_explicit(&s->activity, 1, memory_order_relaxed);
     uint32_t parent = store_parent(s, record);
     if (parent != BLOCK_NONE)

@@ -38,6 +38,9 @@ static place_query query_for(kvo_store *s, unsigned tier, uint32_t stride)
         .tier = tier,
         .tier_count = s->tier_count,
         .anchored = s->anchored,
+#ifdef KVO_FAULT_NO_ANCHOR
+        .tier_recency = s->tiers[tier].tier_recency,
+#endif
         .want = place_batch(s->tiers[tier].slots),
         .segments = &s->tiers[tier].space,
         .stride = stride,

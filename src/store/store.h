@@ -70,6 +70,9 @@ typedef struct store_tier {
     uint64_t policy_pages;
     store_stale *stale;
     uint32_t stale_count, stale_max;
+#ifdef KVO_FAULT_NO_ANCHOR
+    uint64_t *tier_recency;
+#endif
     size_t slot_map_bytes, dirty_bytes;
 } store_tier;
 

@@ -53,7 +53,7 @@ static bool describe(kvo_store *s, uint32_t record, kvo_handle handle, kvo_block
     out->last_use = touch_recency(touch);
     out->uses = touch_uses(touch);
     out->generation = life_rewrites(life) + 1;
-    for (unsigned t = 1; t < s->tier_count; t++)
+    for (unsigned t = 1; t < KVO_TIERS_MAX; t++)
         out->delta[t] = (uint8_t)life_delta(life, t);
     describe_copies(s, r, out);
     return out->copy_count && store_by_handle(s, handle) == record;
