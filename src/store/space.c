@@ -59,11 +59,6 @@ int store_spaces_load(kvo_store *s, kvo_error *error)
     int r = home->ops->note_read(home, TIER_NOTE_SPACES, &memory, &count);
     if (r == -ENOENT)
         return KVO_OK;
-    if (r == -EBADMSG)
-        return base_fail(error, KVO_E_DAMAGED,
-                         "%s: spaces.a and spaces.b are both damaged: restore one from a backup, or empty the "
-                         "directory to start anew",
-                         home->path);
     if (r != 0)
         return base_fail(error, base_status_of_errno(r), "%s/spaces: cannot read: %s", home->path, strerror(-r));
     base_space_record record;

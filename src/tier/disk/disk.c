@@ -125,6 +125,8 @@ static int check_directory(disk *d, kvo_error *error)
         return base_fail(error, KVO_E_FOREIGN,
                          "%s: holds \"%s\", which is not kvonce's: give kvonce a directory of its own", d->path,
                          foreign);
+    if (r == -ENOENT && !d->may_create)
+        return base_fail(error, KVO_E_NOT_FOUND, "%s: no store there", d->path);
     if (r < 0)
         return base_fail(error, base_status_of_errno(r), "%s: cannot read the directory: %s", d->path, strerror(-r));
     r = d->env->directory_id(d->env, d->path, d->id);
@@ -257,7 +259,12 @@ static int load(disk *d, kvo_error *error)
     if (r == KVO_OK && found == KVO_OK) {
         adopt_super(d);
         disk_notes_load(d);
-        return KVO_OK;
+        return d->notes[TIER_NOTE_SPACES].damaged < 2
+                   ? KVO_OK
+                   : base_fail(error, KVO_E_DAMAGED,
+                               "%s: spaces.a and spaces.b are both damaged: restore one from a backup, or empty the "
+                               "directory to start anew",
+                               d->path);
     }
     if (r == KVO_OK)
         r = check_unused(d, error);
@@ -329,8 +336,6 @@ static int disk_open(const tier_config *config, tier_medium **out, kvo_error *er
     if (d == NULL)
         return base_fail(error, KVO_E_MEMORY, "disk: no memory for the tier itself");
     int r = check_directory(d, error);
-    if (r == KVO_E_NOT_FOUND)
-        r = base_fail(error, r, "%s: no store there", d->path);
     if (r == KVO_OK)
         r = take_lock(d, error);
     if (r == KVO_OK)

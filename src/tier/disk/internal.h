@@ -13,7 +13,7 @@
 typedef struct disk_note_file {
     int file[2];
     uint64_t sequence[2]; /* 0: not whole */
-    bool written[2];      /* at open: something was there */
+    int damaged;          /* copies at open */
 } disk_note_file;
 
 typedef struct disk {

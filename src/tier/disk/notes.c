@@ -52,10 +52,11 @@ void disk_notes_load(disk *d)
     disk_note head;
     for (int which = 0; which < TIER_NOTES; which++)
         for (int copy = 0; copy < 2; copy++) {
+            disk_note_file *n = &d->notes[which];
             memset(&head, 0, sizeof head);
             uint8_t *content = copy_read(d, (tier_note)which, copy, &head);
-            d->notes[which].sequence[copy] = content ? head.sequence : 0;
-            d->notes[which].written[copy] = !disk_page_zero(&head);
+            n->sequence[copy] = content ? head.sequence : 0;
+            n->damaged += content == NULL && !disk_page_zero(&head);
             if (content) {
                 size_t span = (head.bytes + TIER_UNIT - 1) / TIER_UNIT * TIER_UNIT;
                 d->env->free(d->env, content, span ? span : TIER_UNIT);
@@ -69,7 +70,7 @@ int disk_note_read(tier_medium *t, tier_note which, void **data, size_t *bytes)
     const uint64_t *sequence = d->notes[which].sequence;
     int newer = sequence[1] > sequence[0];
     if (sequence[newer] == 0)
-        return d->notes[which].written[0] && d->notes[which].written[1] ? -EBADMSG : -ENOENT;
+        return -ENOENT;
     disk_note head;
     *data = copy_read(d, which, newer, &head);
     *bytes = head.bytes;
