@@ -83,7 +83,7 @@ typedef enum kvo_status {
     KVO_PENDING = 4, /* reserved by somebody, not sealed yet */
     KVO_BUSY = 5,    /* no room or no access before the deadline; try again */
     KVO_FULL = 6,    /* no room, and none can be made while things stay as they are */
-    KVO_REFUSED = 7, /* too large for every tier, or the space was removed */
+    KVO_REFUSED = 7, /* empty, or longer than its space or a slot of the first tier may be */
     KVO_SIZE = 8,    /* the length differs from the stored block's; nothing was copied */
     KVO_GONE = 9,    /* a handle, pin, hold or reservation that is no longer valid */
     KVO_SHORT = 10,  /* stored, but the level asked for was not reached in time */
@@ -235,7 +235,7 @@ typedef struct kvo_options {
     uint32_t tenants_max;  /* tenants with ledger rows of their own, the first ones seen; all
                               others share KVO_TENANT_OTHER's. 0 = 256; 1 .. 4096 */
     uint32_t pins_max;     /* pins at the same time; 0 = 16384 */
-    uint32_t holds_max;    /* blocks on hold at the same time; 0 = 16384 */
+    uint32_t holds_max;    /* blocks on hold at the same time; 0 = 4096 */
     void (*on_event)(void *context, const kvo_event *event); /* in order, one at a time, under
                               the store's lock: must be quick and must not call the store */
     void *event_context;

@@ -7,9 +7,9 @@
 
 #include "base/check.h"
 
-#define BUFFER_MAX (PLACE_VICTIMS_MAX * 16)
+#define BUFFER_MAX (PLACE_VICTIMS_MAX * 8)
 #define WIDTH_MAX (BUFFER_MAX / 2) /* most candidates of a scan */
-#define PLACES (BUFFER_MAX)
+#define PLACES BUFFER_MAX
 
 static size_t words_for(uint32_t records_max) { return records_max / 64 + 1; }
 

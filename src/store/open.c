@@ -29,7 +29,7 @@ static int check_options(kvo_options *o, kvo_error *error)
     o->io_threads = o->io_threads ? o->io_threads : 8;
     o->tenants_max = o->tenants_max ? o->tenants_max : 256;
     o->pins_max = o->pins_max ? o->pins_max : 16384;
-    o->holds_max = o->holds_max ? o->holds_max : 16384;
+    o->holds_max = o->holds_max ? o->holds_max : 4096;
     return KVO_OK;
 }
 

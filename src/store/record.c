@@ -315,5 +315,6 @@ void store_retire(kvo_store *s, uint32_t record, unsigned tier)
             word_change(&r->life, 0, LIFE_FLAG(life_repair_flag(tier)));
     }
     if (first)
+        if (first)
         store_event(s, KVO_EVENT_DROP, KVO_CAUSE_FAILED, tier, record);
 }
