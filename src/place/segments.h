@@ -14,7 +14,7 @@
 #define PLACE_SLOT_NONE UINT32_MAX
 
 typedef struct place_segment {
-    uint32_t stride; /* units of a slot; 0 = free */
+    _Alignas(uint64_t) uint32_t stride; /* units of a slot; 0 = free. The table of bits follows an array of these */
     uint32_t slots;
     uint32_t used;
     uint32_t last_stride;
