@@ -7,12 +7,13 @@
 #   make check-asan         the tests under address+undefined sanitizer only
 #   make check-tsan         the tests under thread sanitizer only
 #   make demo               a store at work, from nothing
+#   make figures            the README's table; KVONCE_TRACES=DIR adds the public trace
 #   make clean
 
 PREFIX ?= /usr/local
 RELEASE = build/release
 
-.PHONY: all install test check check-asan check-tsan demo packages clean
+.PHONY: all install test check check-asan check-tsan demo figures packages clean
 
 all: $(RELEASE)/build.ninja
 	ninja -C $(RELEASE)
@@ -42,6 +43,10 @@ check-tsan: packages
 demo: packages
 	$(MAKE) all
 	KVONCE=$(CURDIR)/$(RELEASE)/src/cli/kvonce tools/demo.sh
+
+figures: packages
+	$(MAKE) all
+	python3 bench/replay_figures.py $(CURDIR)/$(RELEASE)/src/cli/kvonce
 
 clean:
 	rm -rf build
