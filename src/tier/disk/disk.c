@@ -370,7 +370,7 @@ static int disk_resize(tier_medium *t, const tier_geometry *geometry, kvo_error 
 {
     disk *d = disk_of(t);
     uint64_t bytes = tier_units(geometry) * TIER_UNIT;
-    d->on_medium_bytes = (size_t)geometry->segment_count * 2 * sizeof *d->on_medium;
+    d->on_medium_bytes = (size_t)geometry->segment_count * sizeof *d->on_medium;
     d->on_medium = d->env->alloc(d->env, d->on_medium_bytes);
     if (d->on_medium == NULL)
         return base_fail(error, KVO_E_MEMORY, "%s: no memory for %u segments", d->path, geometry->segment_count);

@@ -16,6 +16,12 @@ typedef struct disk_note_file {
     int damaged;          /* copies at open */
 } disk_note_file;
 
+/* What the medium says of a segment. */
+typedef struct disk_segment_now {
+    uint32_t stride, epoch;
+    bool known; /* by a header that is whole; else by its slots, and it is written again */
+} disk_segment_now;
+
 typedef struct disk {
     tier_medium tier;
     base_env *env;
@@ -43,7 +49,7 @@ typedef struct disk {
     pthread_cond_t writer_left;
     uint64_t writing[DISK_WRITERS]; /* first write number of each batch on its way; 0 = free */
     uint64_t flushed;
-    uint32_t *on_medium; /* stride of each segment's header on the medium, then its epoch */
+    disk_segment_now *on_medium;
     size_t on_medium_bytes;
 } disk;
 

@@ -125,7 +125,7 @@ static int scan_slots(scan *s, uint32_t segment, uint32_t stride, uint32_t epoch
     return 0;
 }
 
-/* The segment's header is damaged: any whole slot header in it tells stride and epoch. */
+/* The segment's header is damaged: any whole slot header in it, dead or not, tells stride and epoch. */
 static int rescue(scan *s, uint32_t segment, uint32_t *stride, uint32_t *epoch)
 {
     uint64_t units[DISK_BATCH];
@@ -139,9 +139,9 @@ static int rescue(scan *s, uint32_t segment, uint32_t *stride, uint32_t *epoch)
             return r;
         for (uint32_t k = 0; k < n; k++) {
             const disk_slot *h = (const disk_slot *)(void *)(s->pages + k * TIER_UNIT);
-            if (disk_page_whole(h) && memcmp(h->magic, DISK_MAGIC_SLOT, 8) == 0 && h->slot == units[k] &&
-                memcmp(h->uuid, s->d->super.uuid, 16) == 0 && h->epoch > *epoch && h->stride >= 2 &&
-                (at + k - 1) % h->stride == 0) {
+            bool header = memcmp(h->magic, DISK_MAGIC_SLOT, 8) == 0 || memcmp(h->magic, DISK_MAGIC_DEAD, 8) == 0;
+            if (header && disk_page_whole(h) && belongs_here(s->d, h, (uint32_t)units[k]) && h->epoch > *epoch &&
+                h->stride >= 2 && (at + k - 1) % h->stride == 0) {
                 *stride = h->stride;
                 *epoch = h->epoch;
             }
@@ -170,11 +170,7 @@ static int scan_segment(scan *s, uint32_t segment, const disk_segment *h)
         if (r != 0 || stride == 0)
             return r;
     }
-    /* A damaged one is written again before the next slot is. */
-    if (whole) {
-        s->d->on_medium[segment * 2] = stride;
-        s->d->on_medium[segment * 2 + 1] = epoch;
-    }
+    s->d->on_medium[segment] = (disk_segment_now){stride, epoch, whole};
     /* Also where the slots do not fit a last segment that became shorter: the epoch goes on from here. */
     int r = s->segment(s->context, segment, stride, epoch);
     if (r != 0 || stride < 2 || stride > units_of(s->d, segment) - 1)

@@ -96,14 +96,13 @@ static int segment_header_write(disk *d, const tier_io *io)
    tier's own and is held over the page's write, so that a second writer waits for it. */
 static int segment_ready(disk *d, const tier_io *io)
 {
-    uint32_t *stride = &d->on_medium[io->segment * 2], *epoch = stride + 1;
+    disk_segment_now *now = &d->on_medium[io->segment];
     int r = 0;
     pthread_mutex_lock(&d->lock);
     /* Epochs only rise: an older one comes late. */
-    if (*epoch <= io->epoch && (*stride != io->stride || *epoch != io->epoch)) {
+    if (now->epoch <= io->epoch && (!now->known || now->stride != io->stride || now->epoch != io->epoch)) {
         r = segment_header_write(d, io);
-        *stride = r == 0 ? io->stride : 0;
-        *epoch = r == 0 ? io->epoch : 0;
+        *now = (disk_segment_now){io->stride, io->epoch, r == 0};
     }
     pthread_mutex_unlock(&d->lock);
     return r;
@@ -230,19 +229,30 @@ static void in_batches(disk *d, tier_io *ios, size_t count,
 void disk_write(tier_medium *t, tier_io *ios, size_t count) { in_batches(disk_of(t), ios, count, write_batch); }
 void disk_read(tier_medium *t, tier_io *ios, size_t count) { in_batches(disk_of(t), ios, count, read_batch); }
 
+/* It keeps stride and epoch: with the segment's header damaged, they tell that earlier ones are void. */
+static void dead_fill(disk *d, uint32_t slot, uint64_t number, disk_slot *h)
+{
+    pthread_mutex_lock(&d->lock);
+    disk_segment_now now = d->on_medium[slot / d->tier.geometry.segment_units];
+    pthread_mutex_unlock(&d->lock);
+    memset(h, 0, sizeof *h);
+    memcpy(h->magic, DISK_MAGIC_DEAD, 8);
+    h->version = DISK_FORMAT_VERSION;
+    h->slot = slot;
+    memcpy(h->uuid, d->super.uuid, 16);
+    h->write_number = number;
+    h->stride = now.stride;
+    h->epoch = now.epoch;
+    disk_page_seal(h);
+}
+
 static int invalidate_batch(disk *d, const uint32_t *slots, size_t count, disk_slot *pages)
 {
     move_transfer transfers[DISK_BATCH];
     unsigned place;
     uint64_t number = numbers_begin(d, count, &place);
     for (size_t i = 0; i < count; i++) {
-        memset(&pages[i], 0, sizeof pages[i]);
-        memcpy(pages[i].magic, DISK_MAGIC_DEAD, 8);
-        pages[i].version = DISK_FORMAT_VERSION;
-        pages[i].slot = slots[i];
-        memcpy(pages[i].uuid, d->super.uuid, 16);
-        pages[i].write_number = number + i;
-        disk_page_seal(&pages[i]);
+        dead_fill(d, slots[i], number + i, &pages[i]);
         transfers[i] = (move_transfer){.file = d->data_file,
                                        .write = true,
                                        .piece_count = 1,
