@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/check.h"
 
 int ledger_open(ledger *l, base_env *env, uint32_t tenants_max)
@@ -40,7 +41,7 @@ int ledger_account_of(ledger *l, const char *name)
     a->rows = l->env->alloc(l->env, l->rows_bytes);
     if (a->rows == NULL)
         return -ENOMEM;
-    strncpy(a->name, name, sizeof a->name - 1);
+    memcpy(a->name, name, strnlen(name, sizeof a->name - 1));
     return (int)l->account_count++;
 }
 
@@ -138,27 +139,23 @@ enum { ROW_BYTES = 24, ACCOUNT_BYTES = 16 + 8 * LEDGER_COUNTERS, HEAD_BYTES = 24
 
 static void put32(uint8_t **at, uint32_t v)
 {
-    memcpy(*at, &v, 4);
+    base_put_u32(*at, v);
     *at += 4;
 }
 static void put64(uint8_t **at, uint64_t v)
 {
-    memcpy(*at, &v, 8);
+    base_put_u64(*at, v);
     *at += 8;
 }
 static uint32_t get32(const uint8_t **at)
 {
-    uint32_t v;
-    memcpy(&v, *at, 4);
     *at += 4;
-    return v;
+    return base_get_u32(*at - 4);
 }
 static uint64_t get64(const uint8_t **at)
 {
-    uint64_t v;
-    memcpy(&v, *at, 8);
     *at += 8;
-    return v;
+    return base_get_u64(*at - 8);
 }
 
 /* account 8 | direction 8 | cause 16, tenant, bytes, operations */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "base/check.h"
 
 #define SEGMENT_UNITS_MIN 256u    /* 1 MiB */
@@ -237,7 +238,7 @@ static uint32_t slot_at(const place_segments *p, uint32_t segment, uint32_t inde
 static void mark_used(place_segments *p, place_class *c, uint32_t segment, uint32_t index)
 {
     place_segment *s = &p->segments[segment];
-    p->bits[(size_t)segment * p->words_per_segment + index / 64] |= 1ull << (index % 64);
+    bits_set(p->bits + (size_t)segment * p->words_per_segment, index);
     p->used_units += s->stride;
     p->used_slots++;
     if (++s->used == s->slots)
@@ -308,7 +309,7 @@ void place_slot_free(place_segments *p, uint32_t slot)
     place_segment *s = &p->segments[segment];
     place_class *c = class_find(p, s->stride);
     KVO_ASSERT(place_slot_used(p, slot));
-    p->bits[(size_t)segment * p->words_per_segment + index / 64] &= ~(1ull << (index % 64));
+    bits_clear(p->bits + (size_t)segment * p->words_per_segment, index);
     p->used_units -= s->stride;
     if (s->used-- == s->slots && !s->draining)
         link_first(p, &c->with_room, segment);
@@ -322,7 +323,7 @@ bool place_slot_used(const place_segments *p, uint32_t slot)
     if (segment >= p->segment_count || p->segments[segment].stride == 0)
         return false;
     uint32_t index = place_slot_index(p, slot);
-    return p->bits[(size_t)segment * p->words_per_segment + index / 64] >> (index % 64) & 1;
+    return bits_get(p->bits + (size_t)segment * p->words_per_segment, index);
 }
 
 bool place_segment_restore(place_segments *p, uint32_t segment, uint32_t stride, uint32_t epoch)

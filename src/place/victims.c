@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "base/check.h"
 
 #define BUFFER_MAX (PLACE_VICTIMS_MAX * 8)
@@ -43,10 +44,6 @@ uint32_t place_batch(uint64_t slots)
     uint64_t n = small > large ? small : large;
     return n == 0 ? 1 : n > PLACE_VICTIMS_MAX ? PLACE_VICTIMS_MAX : (uint32_t)n;
 }
-
-static bool bit_get(const uint64_t *bits, uint32_t i) { return bits[i / 64] >> (i % 64) & 1; }
-static void bit_set(uint64_t *bits, uint32_t i) { bits[i / 64] |= 1ull << (i % 64); }
-static void bit_clear(uint64_t *bits, uint32_t i) { bits[i / 64] &= ~(1ull << (i % 64)); }
 
 /* ---- one record ---- */
 
@@ -188,7 +185,7 @@ static uint32_t collect(place_scan *scan, const place_query *q, uint32_t n, bool
         if (is != MAY_GO)
             continue;
         found->eligible++;
-        if (leaves && bit_get(scan->blocked, i))
+        if (leaves && bits_get(scan->blocked, i))
             continue;
         place_victim v = describe(q, i);
         lowest_add(&l, &v);
@@ -218,16 +215,16 @@ static void block_parents(place_scan *scan, const place_query *q, uint32_t count
 {
     for (uint32_t i = 0; i < q->record_end; i++) {
         uint32_t parent = tree_parent(word_load(&q->records[i].tree));
-        if (parent >= q->record_end || !bit_get(scan->candidate, parent) || bit_get(scan->candidate, i))
+        if (parent >= q->record_end || !bits_get(scan->candidate, parent) || bits_get(scan->candidate, i))
             continue;
         if (keeps_parent(q, &q->records[i], anywhere) && parent_of(q, i) == parent)
-            bit_set(scan->blocked, parent);
+            bits_set(scan->blocked, parent);
     }
     for (uint32_t i = 0; i < count; i++) { /* deeper first: a child is seen before its parent */
         uint32_t parent = parent_of(q, scan->buffer[i].record);
-        if (parent != BLOCK_NONE && bit_get(scan->blocked, scan->buffer[i].record) &&
-            bit_get(scan->candidate, parent))
-            bit_set(scan->blocked, parent);
+        if (parent != BLOCK_NONE && bits_get(scan->blocked, scan->buffer[i].record) &&
+            bits_get(scan->candidate, parent))
+            bits_set(scan->blocked, parent);
     }
 }
 
@@ -245,7 +242,7 @@ static void raise_parents(place_scan *scan, const place_query *q, uint32_t count
     }
     for (uint32_t i = 0; i < count; i++) {
         uint32_t parent = parent_of(q, v[i].record);
-        if (parent == BLOCK_NONE || !bit_get(scan->candidate, parent))
+        if (parent == BLOCK_NONE || !bits_get(scan->candidate, parent))
             continue;
         uint32_t at = parent * 2654435761u % PLACES;
         while (scan->places[at] && v[scan->places[at] - 1].record != parent)
@@ -261,13 +258,13 @@ static uint32_t choose(place_scan *scan, const place_query *q, uint32_t count, b
     memset(scan->candidate, 0, words_for(q->record_end) * 8);
     memset(scan->blocked, 0, words_for(q->record_end) * 8);
     for (uint32_t i = 0; i < count; i++)
-        bit_set(scan->candidate, scan->buffer[i].record);
+        bits_set(scan->candidate, scan->buffer[i].record);
     qsort(scan->buffer, count, sizeof *scan->buffer, deeper_first);
     block_parents(scan, q, count, anywhere);
     uint32_t left = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (bit_get(scan->blocked, scan->buffer[i].record))
-            bit_clear(scan->candidate, scan->buffer[i].record);
+        if (bits_get(scan->blocked, scan->buffer[i].record))
+            bits_clear(scan->candidate, scan->buffer[i].record);
         else
             scan->buffer[left++] = scan->buffer[i];
     }
@@ -289,7 +286,7 @@ static uint32_t choose_leaves(place_scan *scan, const place_query *q, bool anywh
             continue;
         uint32_t parent = parent_of(q, i);
         if (parent != BLOCK_NONE)
-            bit_set(scan->blocked, parent);
+            bits_set(scan->blocked, parent);
     }
     uint32_t count = collect(scan, q, q->want, true, &ignored);
     qsort(scan->buffer, count, sizeof *scan->buffer, lowest_first);

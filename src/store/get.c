@@ -6,10 +6,12 @@
 #include "store/put.h"
 #include "store/target.h"
 
-static int get_options(const kvo_get_options *given, kvo_get_options *options)
+static int get_begin(kvo_store *s, const kvo_names *names, const kvo_get_options *given, kvo_get_options *options)
 {
     *options = (kvo_get_options)KVO_GET_OPTIONS_INIT;
-    return base_options_take(options, sizeof *options, given);
+    STORE_ENTER(s);
+    int r = store_check_names(s, names);
+    return r == KVO_OK ? base_options_take(options, sizeof *options, given) : r;
 }
 
 static void count_hit(kvo_store *s, const fetch_item *item)
@@ -119,10 +121,7 @@ int kvo_get(kvo_store *s, const kvo_names *names, const kvo_memory *memory, cons
             kvo_answer *answers)
 {
     fetch_batch batch = {.names = names, .deliver = deliver_copy, .answers = answers};
-    STORE_ENTER(s);
-    int r = store_check_names(s, names);
-    if (r == KVO_OK)
-        r = get_options(options, &batch.options);
+    int r = get_begin(s, names, options, &batch.options);
     if (r != KVO_OK)
         return r;
     if (memory == NULL || (names->count && (answers == NULL || memory->segments == NULL)))
@@ -191,10 +190,7 @@ int kvo_pin_blocks(kvo_store *s, const kvo_names *names, const kvo_get_options *
                    kvo_answer *answers)
 {
     fetch_batch batch = {.names = names, .deliver = deliver_pin, .pins = pins, .answers = answers};
-    STORE_ENTER(s);
-    int r = store_check_names(s, names);
-    if (r == KVO_OK)
-        r = get_options(options, &batch.options);
+    int r = get_begin(s, names, options, &batch.options);
     if (r != KVO_OK)
         return r;
     if (names->count && (pins == NULL || answers == NULL))

@@ -24,7 +24,7 @@ static void note_pages(kvo_store *s, uint32_t first, uint64_t bits)
             if (!tier->persistent || !copy_valid(copy))
                 continue;
             uint64_t page = store_policy_place(tier, copy_slot(copy)) / POLICY_PER_PAGE;
-            tier->dirty[page / 64] |= 1ull << (page % 64);
+            bits_set(tier->dirty, page);
         }
     }
 }
@@ -81,15 +81,15 @@ static int write_pages(kvo_store *s, store_tier *t, policy_record *memory)
             continue;
         }
         uint32_t n = 0;
-        while (n < PAGES_AT_ONCE && page + n < t->policy_pages && t->dirty[(page + n) / 64] >> ((page + n) % 64) & 1) {
+        while (n < PAGES_AT_ONCE && page + n < t->policy_pages && bits_get(t->dirty, page + n)) {
             for (uint32_t i = 0; i < POLICY_PER_PAGE; i++)
                 compose(s, t, (page + n) * POLICY_PER_PAGE + i, &memory[n * POLICY_PER_PAGE + i]);
-            t->dirty[(page + n) / 64] &= ~(1ull << ((page + n) % 64));
+            bits_clear(t->dirty, page + n);
             n++;
         }
         int r = n ? t->io->ops->policy_write(t->io, page, n, memory) : 0;
         for (uint32_t i = 0; r != 0 && i < n; i++) /* still to do */
-            t->dirty[(page + i) / 64] |= 1ull << ((page + i) % 64);
+            bits_set(t->dirty, page + i);
         result = r ? r : result;
         page += n ? n : 1;
     }

@@ -4,14 +4,21 @@
 
 #include "store/put.h"
 
-int store_put_options(const kvo_put_options *given, kvo_put_options *options)
+int store_put_begin(kvo_store *s, const kvo_names *names, const kvo_put_options *given, kvo_put_options *options)
 {
     *options = (kvo_put_options)KVO_PUT_OPTIONS_INIT;
-    int r = base_options_take(options, sizeof *options, given);
+    STORE_ENTER(s);
+    int r = store_check_names(s, names);
+    if (r == KVO_OK)
+        r = base_options_take(options, sizeof *options, given);
     if (r != KVO_OK)
         return r;
+    if (s->read_only)
+        return KVO_E_STATE;
     if (options->level < KVO_SEALED || options->level > KVO_SAFE)
         return KVO_E_RANGE;
+    if (options->level > KVO_SEALED && s->home == KVO_NO_TIER)
+        return KVO_E_UNSUPPORTED;
     return policy_check(&options->policy, KVO_POLICY_ALL);
 }
 
@@ -365,18 +372,11 @@ int kvo_put(kvo_store *s, const kvo_names *names, const kvo_memory *memory, cons
             kvo_answer *answers)
 {
     kvo_put_options o;
-    STORE_ENTER(s);
-    int r = store_check_names(s, names);
-    if (r == KVO_OK)
-        r = store_put_options(options, &o);
+    int r = store_put_begin(s, names, options, &o);
     if (r != KVO_OK)
         return r;
-    if (s->read_only)
-        return KVO_E_STATE;
     if (memory == NULL || (names->count && (answers == NULL || memory->segments == NULL)))
         return KVO_E_ARGUMENT;
-    if (o.level > KVO_SEALED && s->home == KVO_NO_TIER)
-        return KVO_E_UNSUPPORTED;
     uint64_t deadline = store_deadline(s, o.deadline_ns), base = atomic_load(&s->clock);
     const kvo_segment *segments = memory->segments;
     for (size_t i = 0; i < names->count; i++) {
@@ -395,14 +395,9 @@ int kvo_reserve(kvo_store *s, const kvo_names *names, const uint32_t *bytes, con
                 kvo_reservation *reservations, kvo_answer *answers)
 {
     kvo_put_options o;
-    STORE_ENTER(s);
-    int r = store_check_names(s, names);
-    if (r == KVO_OK)
-        r = store_put_options(options, &o);
+    int r = store_put_begin(s, names, options, &o);
     if (r != KVO_OK)
         return r;
-    if (s->read_only)
-        return KVO_E_STATE;
     if (names->count && (bytes == NULL || reservations == NULL || answers == NULL))
         return KVO_E_ARGUMENT;
     uint64_t deadline = store_deadline(s, o.deadline_ns), base = atomic_load(&s->clock);

@@ -5,8 +5,8 @@
 
 #include "store/store.h"
 
-/* The caller's options over the defaults; a kvo_status. */
-int store_put_options(const kvo_put_options *given, kvo_put_options *options);
+/* What every call that puts begins with: is it allowed, and the caller's options over the defaults. */
+int store_put_begin(kvo_store *s, const kvo_names *names, const kvo_put_options *given, kvo_put_options *options);
 void store_put_identity(const kvo_store *s, const kvo_names *names, const kvo_put_options *o, size_t i,
                         uint32_t payload_bytes, block_identity *identity);
 /* Whether a payload of this length may be in the space at all: KVO_OK or KVO_REFUSED. */

@@ -72,7 +72,7 @@ void store_record_free(kvo_store *s, uint32_t record)
     block_record *r = &s->records[record];
     for (unsigned t = 0; t < s->tier_count; t++) {
         KVO_ASSERT(copy_state(word_load(&r->copy[t])) == BLOCK_EMPTY);
-        s->tiers[t].queued[record / 64] &= ~(1ull << (record % 64));
+        bits_clear(s->tiers[t].queued, record);
     }
     /* The new incarnation comes first: readers of the identity notice that it may change. */
     uint32_t incarnation = life_incarnation(word_load(&r->life)) + 1;
@@ -85,7 +85,7 @@ void store_record_free(kvo_store *s, uint32_t record)
 static void unqueue(kvo_store *s, uint32_t record)
 {
     for (unsigned t = 0; t < s->tier_count; t++)
-        s->tiers[t].queued[record / 64] &= ~(1ull << (record % 64));
+        bits_clear(s->tiers[t].queued, record);
 }
 
 uint32_t store_parent(const kvo_store *s, uint32_t record)
@@ -167,7 +167,7 @@ void store_copy_set(kvo_store *s, uint32_t record, unsigned tier, uint64_t copy)
     atomic_store_explicit(&s->activity, 1, memory_order_relaxed);
     uint32_t parent = store_parent(s, record);
     if (parent != BLOCK_NONE)
-        t->queued[parent / 64] &= ~(1ull << (parent % 64));
+        bits_clear(t->queued, parent);
     if (!t->persistent || s->ghost)
         return;
     atomic_store(&t->slot_map[store_policy_place(t, copy_slot(copy))], record + 1);

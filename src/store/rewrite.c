@@ -193,20 +193,13 @@ int kvo_rewrite(kvo_store *s, const kvo_names *names, const kvo_memory *memory, 
                 const kvo_put_options *options, kvo_answer *answers)
 {
     kvo_put_options o;
-    STORE_ENTER(s);
-    int r = store_check_names(s, names);
-    if (r == KVO_OK)
-        r = store_put_options(options, &o);
+    int r = store_put_begin(s, names, options, &o);
     if (r != KVO_OK)
         return r;
-    if (s->read_only)
-        return KVO_E_STATE;
     if (format > 15)
         return KVO_E_RANGE;
     if (memory == NULL || (names->count && (answers == NULL || memory->segments == NULL)))
         return KVO_E_ARGUMENT;
-    if (o.level > KVO_SEALED && s->home == KVO_NO_TIER)
-        return KVO_E_UNSUPPORTED;
     const kvo_segment *segments = memory->segments;
     rewriting w = {.format = format, .deadline = store_deadline(s, o.deadline_ns), .level = o.level};
     for (size_t i = 0; i < names->count; i++) {

@@ -16,13 +16,11 @@ uint32_t store_stride(kvo_store *s, unsigned tier, uint32_t payload_bytes)
 
 /* ---- the queue ---- */
 
-static bool bit_get(const uint64_t *bits, uint32_t i) { return bits[i / 64] >> (i % 64) & 1; }
-
 static void queue_clear(store_tier *t)
 {
     for (uint32_t i = 0; i < t->queue_count; i++) {
         uint32_t record = t->queue[t->queue_first + i].record;
-        t->queued[record / 64] &= ~(1ull << (record % 64));
+        bits_clear(t->queued, record);
     }
     t->queue_first = t->queue_count = 0;
     atomic_store(&t->queue_limit, 0);
@@ -59,7 +57,7 @@ static place_found queue_fill(kvo_store *s, unsigned tier, uint32_t stride)
     t->queue_count = found.count;
     t->queue_stride = stride;
     for (uint32_t i = 0; i < found.count; i++)
-        t->queued[t->queue[i].record / 64] |= 1ull << (t->queue[i].record % 64);
+        bits_set(t->queued, t->queue[i].record);
     if (found.count)
         atomic_store(&t->queue_limit, t->queue[found.count - 1].key);
     return found;
@@ -68,7 +66,7 @@ static place_found queue_fill(kvo_store *s, unsigned tier, uint32_t stride)
 static void queue_pop(store_tier *t)
 {
     uint32_t record = t->queue[t->queue_first].record;
-    t->queued[record / 64] &= ~(1ull << (record % 64));
+    bits_clear(t->queued, record);
     t->queue_first++;
     t->queue_count--;
 }
@@ -94,7 +92,7 @@ static bool victim_stands(const kvo_store *s, const store_tier *t, const place_v
 {
     const block_record *r = &s->records[v->record];
     uint64_t life = word_load(&r->life);
-    return bit_get(t->queued, v->record) && life_incarnation(life) == v->incarnation && life_live(life) &&
+    return bits_get(t->queued, v->record) && life_incarnation(life) == v->incarnation && life_live(life) &&
            !life_has(life, LIFE_HELD) && copy_idle(word_load(&r->copy[t->number])) &&
            word_load(&r->policy) == v->policy && word_load(&r->touch) == v->touch &&
            !(s->anchored && above(s, v->record, t->number));
@@ -105,7 +103,7 @@ static void queue_skip(kvo_store *s, store_tier *t)
 {
     uint32_t parent = store_parent(s, t->queue[t->queue_first].record);
     if (parent != BLOCK_NONE)
-        t->queued[parent / 64] &= ~(1ull << (parent % 64));
+        bits_clear(t->queued, parent);
     queue_pop(t);
 }
 

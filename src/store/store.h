@@ -15,6 +15,7 @@
 
 #include <pthread.h>
 
+#include "base/bits.h"
 #include "base/check.h"
 #include "base/env.h"
 #include "base/names.h"

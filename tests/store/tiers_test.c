@@ -120,7 +120,7 @@ static void four_tiers(void **state)
 static void a_capacity_in_bytes_includes_the_control_records(void **state)
 {
     (void)state;
-    churn_and_reopen("dram:5M,disk:@0:8M", 400);
+    churn_and_reopen("dram:5M,disk:@0:12M", 400);
 }
 
 /* 64 KiB, then 1 MiB (much larger), then 64 KiB again: each fills most of the store in turn. */
