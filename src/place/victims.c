@@ -8,7 +8,7 @@
 #include "base/bits.h"
 #include "base/check.h"
 
-#define BUFFER_MAX (PLACE_VICTIMS_MAX * 8)
+#define BUFFER_MAX (PLACE_VICTIMS_MAX * 16)
 #define WIDTH_MAX (BUFFER_MAX / 2) /* most candidates of a scan */
 #define PLACES BUFFER_MAX
 
@@ -16,7 +16,7 @@ static size_t words_for(uint32_t records_max) { return records_max / 64 + 1; }
 
 size_t place_scan_bytes_for(uint32_t records_max)
 {
-    return words_for(records_max) * 16 + BUFFER_MAX * sizeof(place_victim) + PLACES * sizeof(uint16_t);
+    return words_for(records_max) * 16 + BUFFER_MAX * sizeof(place_candidate) + PLACES * sizeof(uint16_t);
 }
 
 int place_scan_open(place_scan *scan, base_env *env, uint32_t records_max)
@@ -91,25 +91,21 @@ static uint32_t parent_of(const place_query *q, uint32_t record)
     return hash && identity_hash_of(&q->identities[parent]) == hash ? parent : BLOCK_NONE;
 }
 
-static place_victim describe(const place_query *q, uint32_t record)
+static uint64_t key_of(const place_query *q, uint32_t record, uint64_t policy, uint64_t touch)
 {
-    const block_record *r = &q->records[record];
-    place_victim v = {.policy = word_load(&r->policy), .touch = word_load(&r->touch), .record = record};
-    v.incarnation = life_incarnation(word_load(&r->life));
 #ifdef KVO_FAULT_NO_ANCHOR
     if (q->tier > 0)
-        v.key = place_key(&q->rules, v.policy, touch_make(q->tier_recency[record], touch_uses(v.touch)), q->tier);
-    else
+        touch = touch_make(q->tier_recency[record], touch_uses(touch));
+#else
+    (void)record;
 #endif
-        v.key = place_key(&q->rules, v.policy, v.touch, q->tier);
-    v.depth = tree_depth(word_load(&r->tree));
-    return v;
+    return place_key(&q->rules, policy, touch, q->tier);
 }
 
 /* ---- the lowest n of many, in bounded memory ---- */
 
 /* Of equals the deeper one goes first: a chain's blocks share a key when its end was used last. */
-static bool lower(const place_victim *a, const place_victim *b)
+static bool lower(const place_candidate *a, const place_candidate *b)
 {
     if (a->key != b->key)
         return a->key < b->key;
@@ -117,11 +113,11 @@ static bool lower(const place_victim *a, const place_victim *b)
 }
 
 /* Quickselect: afterwards v[0 .. n) are the n lowest, in no order. */
-static void keep_lowest(place_victim *v, uint32_t count, uint32_t n)
+static void keep_lowest(place_candidate *v, uint32_t count, uint32_t n)
 {
     uint32_t lo = 0, hi = count;
     while (hi - lo > 1 && n > lo && n < hi) {
-        place_victim pivot = v[lo + (hi - lo) / 2];
+        place_candidate pivot = v[lo + (hi - lo) / 2];
         uint32_t i = lo, j = hi - 1;
         for (;;) {
             while (lower(&v[i], &pivot))
@@ -130,7 +126,7 @@ static void keep_lowest(place_victim *v, uint32_t count, uint32_t n)
                 j--;
             if (i >= j)
                 break;
-            place_victim t = v[i];
+            place_candidate t = v[i];
             v[i++] = v[j];
             v[j--] = t;
         }
@@ -143,10 +139,10 @@ static void keep_lowest(place_victim *v, uint32_t count, uint32_t n)
 }
 
 typedef struct lowest {
-    place_victim *v;
+    place_candidate *v;
     uint32_t n; /* wanted */
     uint32_t count;
-    place_victim limit; /* the worst that can still get in */
+    place_candidate limit; /* the worst that can still get in */
     bool limited;
 } lowest;
 
@@ -163,11 +159,11 @@ static void lowest_cut(lowest *l)
     l->limited = true;
 }
 
-static void lowest_add(lowest *l, const place_victim *v)
+static void lowest_add(lowest *l, place_candidate v)
 {
-    if (l->limited && !lower(v, &l->limit))
+    if (l->limited && !lower(&v, &l->limit))
         return;
-    l->v[l->count++] = *v;
+    l->v[l->count++] = v;
     if (l->count == BUFFER_MAX)
         lowest_cut(l);
 }
@@ -187,8 +183,10 @@ static uint32_t collect(place_scan *scan, const place_query *q, uint32_t n, bool
         found->eligible++;
         if (leaves && bits_get(scan->blocked, i))
             continue;
-        place_victim v = describe(q, i);
-        lowest_add(&l, &v);
+        const block_record *r = &q->records[i];
+        uint64_t key = key_of(q, i, word_load(&r->policy), word_load(&r->touch));
+        if (!l.limited || key <= l.limit.key)
+            lowest_add(&l, (place_candidate){key, i, tree_depth(word_load(&r->tree))});
     }
     lowest_cut(&l);
     return l.count;
@@ -196,7 +194,7 @@ static uint32_t collect(place_scan *scan, const place_query *q, uint32_t n, bool
 
 static int deeper_first(const void *a, const void *b)
 {
-    const place_victim *x = a, *y = b;
+    const place_candidate *x = a, *y = b;
     if (x->depth != y->depth)
         return x->depth > y->depth ? -1 : 1;
     return x->record < y->record ? -1 : x->record > y->record;
@@ -204,7 +202,7 @@ static int deeper_first(const void *a, const void *b)
 
 static int lowest_first(const void *a, const void *b)
 {
-    const place_victim *x = a, *y = b;
+    const place_candidate *x = a, *y = b;
     if (x->key != y->key)
         return x->key < y->key ? -1 : 1;
     return deeper_first(a, b);
@@ -231,7 +229,7 @@ static void block_parents(place_scan *scan, const place_query *q, uint32_t count
 /* Among candidates, a parent is worth at least what its child is: sorted, children come first. */
 static void raise_parents(place_scan *scan, const place_query *q, uint32_t count)
 {
-    place_victim *v = scan->buffer;
+    place_candidate *v = scan->buffer;
     memset(scan->places, 0, PLACES * sizeof *scan->places);
     KVO_ASSERT(count <= PLACES / 2);
     for (uint32_t i = 0; i < count; i++) {
@@ -250,6 +248,22 @@ static void raise_parents(place_scan *scan, const place_query *q, uint32_t count
         if (scan->places[at] && v[scan->places[at] - 1].key < v[i].key)
             v[scan->places[at] - 1].key = v[i].key;
     }
+}
+
+/* From candidates to victims, with the words that they are judged by later. One that became worth
+   more since the scan ends the list: what follows may be its parent. */
+static uint32_t describe(const place_query *q, const place_candidate *from, uint32_t count, place_victim *out)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const block_record *r = &q->records[from[i].record];
+        place_victim v = {.policy = word_load(&r->policy), .touch = word_load(&r->touch), .record = from[i].record};
+        v.incarnation = life_incarnation(word_load(&r->life));
+        v.key = from[i].key;
+        if (key_of(q, v.record, v.policy, v.touch) > v.key)
+            return i;
+        out[i] = v;
+    }
+    return count;
 }
 
 /* From `count` candidates in the buffer to those that nothing blocks, in order. */
@@ -272,8 +286,7 @@ static uint32_t choose(place_scan *scan, const place_query *q, uint32_t count, b
     qsort(scan->buffer, left, sizeof *scan->buffer, lowest_first);
     if (left > q->want)
         left = q->want;
-    memcpy(out, scan->buffer, left * sizeof *out);
-    return left;
+    return describe(q, scan->buffer, left, out);
 }
 
 /* When the lowest are all blocked: blocks without any resident child, wherever they stand. */
@@ -290,8 +303,7 @@ static uint32_t choose_leaves(place_scan *scan, const place_query *q, bool anywh
     }
     uint32_t count = collect(scan, q, q->want, true, &ignored);
     qsort(scan->buffer, count, sizeof *scan->buffer, lowest_first);
-    memcpy(out, scan->buffer, count * sizeof *out);
-    return count;
+    return describe(q, scan->buffer, count, out);
 }
 
 /* A blocked block is worth what its child is, and the child is no candidate: so it is none
@@ -334,9 +346,8 @@ place_found place_victims(place_scan *scan, const place_query *q, place_victim *
     if (found.count == 0) {
         place_found ignored;
         collect(scan, q, 1, false, &ignored);
-        out[0] = scan->buffer[0];
+        found.count = describe(q, scan->buffer, 1, out);
         out[0].orphan = true;
-        found.count = 1;
     }
     return found;
 }

@@ -18,7 +18,6 @@ typedef struct place_victim {
     uint64_t touch;
     uint32_t record;
     uint32_t incarnation;
-    uint32_t depth;
     bool orphan; /* it has a resident child in the tier, as all others have */
 } place_victim;
 
@@ -38,12 +37,18 @@ typedef struct place_query {
     uint32_t stride;
 } place_query;
 
+typedef struct place_candidate {
+    uint64_t key;
+    uint32_t record;
+    uint32_t depth;
+} place_candidate;
+
 /* Scratch of a scan: one bit a record, twice, and a buffer of candidates. */
 typedef struct place_scan {
     base_env *env;
     uint64_t *candidate;
     uint64_t *blocked;
-    place_victim *buffer;
+    place_candidate *buffer;
     uint16_t *places; /* record to place in the buffer, + 1; open addressing */
     uint32_t width[KVO_TIERS_MAX]; /* candidates that the last scans needed */
     size_t words;

@@ -159,7 +159,7 @@ static bool yield(kvo_store *s, store_tier *t, uint32_t record)
 static int demote_queue(kvo_store *s, unsigned tier, bool *waited)
 {
     store_tier *t = &s->tiers[tier];
-    uint32_t records[STORE_WINDOW * 2];
+    uint32_t records[STORE_WINDOW * 2] = {0};
     int results[STORE_WINDOW * 2];
     size_t n = 0;
     size_t most = s->exclusive ? 1 : sizeof records / sizeof *records; /* a move is not made ahead */
@@ -256,8 +256,10 @@ static int make_room(kvo_store *s, unsigned tier, uint32_t stride, bool *waited)
         v = found.count ? &t->queue[t->queue_first] : NULL;
         if (v == NULL && filter && other_segment(s, tier, stride, UINT64_MAX))
             return KVO_OK;
+        if (v == NULL && found.eligible) /* they changed while we chose */
+            return KVO_OK;
         if (v == NULL)
-            return found.anchored && found.eligible == 0 ? KVO_SHORT : KVO_BUSY;
+            return found.anchored ? KVO_SHORT : KVO_BUSY;
         if (mixed && other_segment(s, tier, stride, v->key))
             return KVO_OK;
         v = queue_head(s, t, filter);
