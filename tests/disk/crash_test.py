@@ -12,8 +12,8 @@ import subprocess
 import sys
 import time
 
-from files import (CLEAN, KVONCE, MARK_FLUSHED, MARK_WRITTEN, PAGE, copy_of, flip, kvonce, listing, main, offsets, patch,
-                   read_with_reader, replay, stat, super_field, super_set, synth, verify)
+from files import (CLEAN, KVONCE, MARK_FLUSHED, MARK_WRITTEN, PAGE, SEGMENT_UNITS, copy_of, flip, kvonce, listing, main,
+                   offsets, patch, read_with_reader, replay, sealed, stat, super_field, super_set, synth, verify)
 
 BLOCK = 12000
 
@@ -107,6 +107,30 @@ def test_unfinished_stays_no_damage_after_another_crash(folder):
         was_killed = replay_killed(other, "dram:64blk,disk:%s" % copy, 0.02 + 0.08 * moment)
         code, bad, line = verify(copy)
         assert (code, bad) == (0, []), (moment, was_killed, line, bad)
+
+
+def test_the_later_write_of_a_name_counts_also_alone_in_its_segment(folder):
+    directory, trace = folder / "disk", synth(folder, 20)
+    replay(trace, "disk:%s:200blk" % directory, "--block-bytes", BLOCK)
+    one = next(b for b in read_with_reader(directory)["blocks"] if b["slot"] == 1)
+    for block in read_with_reader(directory)["blocks"]:
+        if block["slot"] != 1 and block["slot"] < super_field(directory, SEGMENT_UNITS):
+            kvonce("rm", directory, "--name", block["name"])
+    mark = struct.pack("<Q", 1 << 40)
+    super_set(directory, {CLEAN: bytes(4), MARK_WRITTEN: mark, MARK_FLUSHED: mark})
+    slot = bytearray((directory / "data").read_bytes()[PAGE:5 * PAGE])
+    for other, number, stays in [(9, one["write_number"] + 1, 9), (9, one["write_number"] - 1, 1)]:
+        copy = copy_of(directory, "twice")
+        slot[12:16], slot[32:40] = struct.pack("<I", other), struct.pack("<Q", number)
+        patch(copy / "data", other * PAGE, sealed(slot[:PAGE]) + slot[PAGE:])
+        for _ in range(2):  # as found, and after it was opened to write and closed in order
+            found = listing(copy, "--name", one["name"])
+            assert len(found) == 1 and [c["slot"] for c in found[0]["copies"]] == [stays], found
+            assert stat(copy)["damaged_slots"] == 0 and stat(copy)["blocks"] == stat(directory)["blocks"]
+            kvonce("policy", copy, "--name", one["name"], "--set", "priority=70")
+        assert len([b for b in read_with_reader(copy)["blocks"] if b["name"] == one["name"]]) == 1
+        report = replay(trace, "disk:%s" % copy, "--block-bytes", BLOCK)
+        assert report["wrong_reads"] == 0 and report["digest_misses"] == 0 and verify(copy)[:2] == (0, [])
 
 
 def test_another_boot_trusts_only_what_was_flushed(folder):

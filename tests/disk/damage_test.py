@@ -89,7 +89,7 @@ def test_a_damaged_segment_header_is_named_and_its_blocks_are_served(folder):
 
 def test_what_was_removed_stays_away_when_a_segment_header_is_damaged(folder):
     directory, trace = make_store(folder, 60, "300blk")
-    replay(trace, "dram:64blk,disk:%s" % directory, "--block-bytes", 4096, "--space", "small", "--limit", 6)
+    replay(trace, "dram:64blk,disk:%s" % directory, "--block-bytes", 4096, "--space", "small", "--limit", 3)
     segment = super_field(directory, SEGMENT_UNITS) * PAGE
     used = sorted({b["copies"][0]["offset_bytes"] // segment * segment for b in listing(directory, "--space", "small")})
     kvonce("rm", directory, "--all")
