@@ -120,6 +120,7 @@ static int flush_media(kvo_store *s)
 }
 
 typedef struct removal {
+    const kvo_target *target;
     target_hit hits[STORE_WINDOW];
     size_t count;
     int level;
@@ -137,25 +138,37 @@ static void remove_evicted(kvo_store *s, const kvo_target *t, const target_hit *
     if (hit)
         identity_key(&t->names, hit->index, &key);
     int r = store_invalidate_stale(s, key.key_hash, m->deadline);
-    m->result = r != 0 ? KVO_SHORT : m->result;
     m->evicted = true;
+    if (r == 0)
+        return;
+    m->result = KVO_SHORT;
+    if (hit && m->answers)
+        m->answers[hit->index].status = KVO_SHORT;
 }
 
 static void remove_window(kvo_store *s, removal *m)
 {
     kvo_handle handles[STORE_WINDOW];
     int results[STORE_WINDOW];
+    bool gone[STORE_WINDOW] = {false};
     for (size_t i = 0; i < m->count; i++)
         handles[i] = m->hits[i].handle;
     int r = remove_some(s, handles, m->count, m->level, m->deadline, results);
     if (r != KVO_OK)
         m->result = r;
     for (size_t i = 0; i < m->count; i++) {
+        /* Evicted between the two looks at it. */
+        if (results[i] == KVO_GONE && m->target->by == KVO_BY_NAMES) {
+            results[i] = KVO_MISS;
+            gone[i] = true;
+        }
         m->removed += results[i] == KVO_OK || results[i] == KVO_SHORT;
         if (results[i] == KVO_BUSY && m->result == KVO_OK)
             m->result = KVO_BUSY;
         if (m->answers)
             m->answers[m->hits[i].index].status = results[i];
+        if (gone[i])
+            remove_evicted(s, m->target, &m->hits[i], m);
     }
     m->count = 0;
 }
@@ -171,7 +184,7 @@ int kvo_remove(kvo_store *s, const kvo_target *target, int level, uint64_t deadl
         return KVO_E_RANGE;
     if (s->read_only)
         return KVO_E_STATE;
-    removal m = {.level = level, .deadline = store_deadline(s, deadline_ns), .result = KVO_OK};
+    removal m = {.target = target, .level = level, .deadline = store_deadline(s, deadline_ns), .result = KVO_OK};
     m.answers = target_listed(target) ? answers : NULL;
     target_cursor cursor = {.target = target};
     for (target_hit hit; target_next(s, &cursor, &hit);) {
