@@ -16,7 +16,7 @@ BLOCK = 12000  # three pages, the last of them with 288 zeros at its end
 SLOT = 4 * PAGE
 
 
-def make_store(folder, requests=80, capacity="2000blk"):
+def make_store(folder, requests=80, capacity="800blk"):
     directory, trace = folder / "disk", synth(folder, requests)
     report = replay(trace, "dram:64blk,disk:%s:%s" % (directory, capacity), "--block-bytes", BLOCK)
     assert report["wrong_reads"] == 0 and verify(directory)[:2] == (0, [])
