@@ -81,7 +81,7 @@ typedef enum kvo_status {
     KVO_EXISTS = 2,  /* put: the name was there; nothing was written */
     KVO_MISS = 3,    /* not here, or not whole: compute it and put it again */
     KVO_PENDING = 4, /* reserved by somebody, not sealed yet */
-    KVO_BUSY = 5,    /* no room or no access before the deadline; try again */
+    KVO_BUSY = 5,    /* no room or no access before the deadline, or the device does not answer; try again */
     KVO_FULL = 6,    /* no room, and none can be made while things stay as they are */
     KVO_REFUSED = 7, /* empty, or longer than its space or a slot of the first tier may be */
     KVO_SIZE = 8,    /* the length differs from the stored block's; nothing was copied */
@@ -229,7 +229,7 @@ typedef struct kvo_options {
                              latter, and no "blk" capacities. 1 .. KVO_PAYLOAD_BYTES_MAX */
     uint64_t blocks_max;  /* control records; 0 = from the capacities. Required if infinite */
     uint64_t write_out_ns; /* policies, recency and ledger of blocks on disk are written at
-                              least this often while they change; 0 = 1 s. What a crash can
+                              least this often while they change; 0 = 1 s, at most a day. What a crash can
                               lose of them is what changed since */
     uint32_t io_threads;   /* transfers at the same time; 0 = 8; 1 .. 64 */
     uint32_t tenants_max;  /* tenants with ledger rows of their own, the first ones seen; all
@@ -455,7 +455,8 @@ enum {
  *
  * answers (may be NULL) is filled for BY_NAMES and BY_HANDLES: KVO_OK, KVO_MISS, KVO_GONE.
  * *changed (may be NULL): blocks that were set. KVO_E_RANGE: a field out of range, nothing set.
- * Control: no lock for names and handles; one pass over all records for the others.
+ * Control: names and handles without a lock, except for an intent, which takes a short one; one pass
+ * over all records for the others.
  */
 KVO_API int kvo_policy_set(kvo_store *store, const kvo_target *target, const kvo_policy *policy,
                            uint32_t mask, kvo_answer *answers, uint64_t *changed);
@@ -618,9 +619,11 @@ KVO_API int kvo_remove(kvo_store *store, const kvo_target *target, int level, ui
  * The explicit exception to write-once: new bytes, possibly of another length, under a name
  * that is stored. Raises the generation, drops every other copy (on disk before the new
  * one is visible, so the old bytes never come back), and is accounted apart. Handles go
- * stale. format is a free code, 0 .. 15, kept with the block. Answers: KVO_STORED,
+ * stale, holds end. format is a free code, 0 .. 15, kept with the block. Answers: KVO_STORED,
  * KVO_MISS (no such block: put it), KVO_BUSY (pinned, reserved or moving until the deadline),
- * KVO_FULL (no room for the new bytes; the old ones are still served). Data.
+ * KVO_FULL (no room for the new bytes), KVO_REFUSED (as for put, or rewritten 4095 times); the old
+ * bytes are still served after each of these. An error of a medium (KVO_E_IO) may cost the block,
+ * never shows old bytes for new. Data.
  */
 KVO_API int kvo_rewrite(kvo_store *store, const kvo_names *names, const kvo_memory *memory,
                         uint32_t format, const kvo_put_options *options, kvo_answer *answers);
@@ -768,8 +771,7 @@ typedef struct kvo_verify_result {
 } kvo_verify_result;
 /*
  * Reads every slot of every disk tier and checks header, payload and padding. Changes
- * nothing. Meant for a store opened READ_ONLY, which keeps what the medium says; in a
- * store in use, slots that change meanwhile are passed over. Data.
+ * nothing. For a store opened READ_ONLY, where no slot changes meanwhile; KVO_E_STATE otherwise. Data.
  */
 KVO_API int kvo_verify(kvo_store *store, void (*on_bad)(void *context, const kvo_bad_slot *bad),
                        void *context, kvo_verify_result *result);

@@ -43,6 +43,7 @@ enum { BLOCK_EMPTY = 0, BLOCK_FILLING = 1, BLOCK_VALID = 2, BLOCK_BAD = 3 };
 #define COPY_PINS_MAX 4095u
 #define COPY_MOVING (1ull << 47)
 #define COPY_SAFE (1ull << 60)
+#define COPY_UNREAD (1ull << 62) /* BAD because it could not be read: its header may stay for the next open */
 #define COPY_FLUSHING (1ull << 61) /* complete before the flush that runs now began */
 
 static inline uint32_t copy_slot(uint64_t w) { return (uint32_t)w; }

@@ -22,7 +22,7 @@ bool place_geometry_blocks(place_geometry *g, uint32_t header_units, uint64_t bl
                            uint32_t segment_units)
 {
     uint64_t stride = header_units + place_payload_units(block_bytes);
-    if (blocks == 0)
+    if (blocks == 0 || blocks >= UINT32_MAX)
         return false;
     uint64_t slots = blocks / SEGMENTS_WANTED;
     if (slots * stride > SEGMENT_UNITS_CHOSEN)
@@ -283,6 +283,14 @@ void place_segment_drain(place_segments *p, uint32_t segment)
     if (!s->draining && s->used < s->slots)
         unlink_segment(p, &class_find(p, s->stride)->with_room, segment);
     s->draining = true;
+}
+
+void place_segment_undrain(place_segments *p, uint32_t segment)
+{
+    place_segment *s = &p->segments[segment];
+    if (s->draining && s->used < s->slots)
+        link_first(p, &class_find(p, s->stride)->with_room, segment);
+    s->draining = false;
 }
 
 bool place_only_stride(const place_segments *p, uint32_t stride)

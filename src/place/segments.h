@@ -84,6 +84,8 @@ void place_slot_free(place_segments *p, uint32_t slot);
 bool place_slot_used(const place_segments *p, uint32_t slot);
 /* The segment gives out no more slots, and is free for any stride once its last slot is. */
 void place_segment_drain(place_segments *p, uint32_t segment);
+/* It does after all. */
+void place_segment_undrain(place_segments *p, uint32_t segment);
 /* Whether all slots in use have this stride (0 and infinite tiers: any). */
 bool place_only_stride(const place_segments *p, uint32_t stride);
 /* At recovery: the segment's stride as the medium says, and slots in use. */

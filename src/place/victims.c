@@ -267,7 +267,8 @@ static uint32_t describe(const place_query *q, const place_candidate *from, uint
 }
 
 /* From `count` candidates in the buffer to those that nothing blocks, in order. */
-static uint32_t choose(place_scan *scan, const place_query *q, uint32_t count, bool anywhere, place_victim *out)
+static uint32_t choose(place_scan *scan, const place_query *q, uint32_t count, bool anywhere, place_victim *out,
+                       bool *changed)
 {
     memset(scan->candidate, 0, words_for(q->record_end) * 8);
     memset(scan->blocked, 0, words_for(q->record_end) * 8);
@@ -286,7 +287,9 @@ static uint32_t choose(place_scan *scan, const place_query *q, uint32_t count, b
     qsort(scan->buffer, left, sizeof *scan->buffer, lowest_first);
     if (left > q->want)
         left = q->want;
-    return describe(q, scan->buffer, left, out);
+    uint32_t described = describe(q, scan->buffer, left, out);
+    *changed = left > 0 && described == 0;
+    return described;
 }
 
 /* When the lowest are all blocked: blocks without any resident child, wherever they stand. */
@@ -317,7 +320,9 @@ static uint32_t choose_lowest(place_scan *scan, const place_query *q, bool anywh
         *width = least;
     for (;;) {
         uint32_t count = collect(scan, q, *width, false, found);
-        uint32_t chosen = count ? choose(scan, q, count, anywhere, out) : 0;
+        uint32_t chosen = count ? choose(scan, q, count, anywhere, out, &found->changed) : 0;
+        if (found->changed)
+            return 0;
         if (chosen >= (q->want + 1) / 2 || count < *width || *width == WIDTH_MAX) {
             if (chosen == q->want && *width > least)
                 *width -= *width / 16;
@@ -337,7 +342,7 @@ place_found place_victims(place_scan *scan, const place_query *q, place_victim *
     bool anywhere = q->tier + 1 == q->tier_count;
 #endif
     found.count = choose_lowest(scan, q, anywhere, out, &found);
-    if (found.eligible == 0)
+    if (found.eligible == 0 || found.changed)
         return found;
     if (found.count == 0)
         found.count = choose_leaves(scan, q, anywhere, out);
@@ -352,30 +357,54 @@ place_found place_victims(place_scan *scan, const place_query *q, place_victim *
     return found;
 }
 
+/* Segment of a record's copy in the tier, or PLACE_SLOT_NONE. */
+static uint32_t segment_of(const place_query *q, uint32_t record)
+{
+    uint64_t copy = word_load(&q->records[record].copy[q->tier]);
+    return copy_state(copy) == BLOCK_EMPTY ? PLACE_SLOT_NONE : place_segment_of(q->segments, copy_slot(copy));
+}
+
+static void at_least(uint64_t *most, uint64_t key)
+{
+    if (key > *most)
+        *most = key;
+}
+
+/* What each segment's best block is worth; a parent is worth what its child elsewhere is. */
+static void rate_segments(const place_query *q, uint64_t *most, uint64_t *depth)
+{
+    for (uint32_t i = 0; i < q->record_end; i++) {
+        const block_record *r = &q->records[i];
+        uint32_t segment = segment_of(q, i), parent = parent_of(q, i);
+        if (segment == PLACE_SLOT_NONE)
+            continue;
+        uint64_t key = UINT64_MAX;
+        if (judge(q, r) == MAY_GO)
+            key = place_key(&q->rules, word_load(&r->policy), word_load(&r->touch), q->tier);
+        at_least(&most[segment], key);
+        at_least(&depth[segment], tree_depth(word_load(&r->tree)));
+        uint32_t above = parent == BLOCK_NONE ? PLACE_SLOT_NONE : segment_of(q, parent);
+        if (above != PLACE_SLOT_NONE && above != segment && key != UINT64_MAX)
+            at_least(&most[above], key);
+    }
+}
+
 uint32_t place_victim_segment(const place_query *q, uint32_t units, uint64_t *key, uint64_t *scratch)
 {
     const place_segments *p = q->segments;
-    memset(scratch, 0, p->segment_count * sizeof *scratch);
-    for (uint32_t i = 0; i < q->record_end; i++) {
-        const block_record *r = &q->records[i];
-        uint64_t copy = word_load(&r->copy[q->tier]);
-        if (copy_state(copy) == BLOCK_EMPTY)
-            continue;
-        uint64_t *most = &scratch[place_segment_of(p, copy_slot(copy))];
-        uint64_t k = judge(q, r) == MAY_GO ? place_key(&q->rules, word_load(&r->policy), word_load(&r->touch), q->tier)
-                                           : UINT64_MAX;
-        if (k > *most)
-            *most = k;
-    }
+    uint64_t *most = scratch, *depth = scratch + p->segment_count;
     uint32_t best = PLACE_SLOT_NONE;
+    memset(scratch, 0, 2 * p->segment_count * sizeof *scratch);
+    rate_segments(q, most, depth);
     for (uint32_t i = 0; i < p->segment_count; i++) {
         uint32_t has = i + 1 == p->segment_count ? p->last_units : p->segment_units;
-        if (p->segments[i].used == 0 || has < units || scratch[i] == UINT64_MAX)
+        if (p->segments[i].used == 0 || has < units || most[i] == UINT64_MAX)
             continue;
-        if (best == PLACE_SLOT_NONE || scratch[i] < scratch[best])
+        /* Of equals the one that lies deepest: a chain goes from its end. */
+        if (best == PLACE_SLOT_NONE || most[i] < most[best] || (most[i] == most[best] && depth[i] > depth[best]))
             best = i;
     }
     if (best != PLACE_SLOT_NONE)
-        *key = scratch[best];
+        *key = most[best];
     return best;
 }

@@ -62,6 +62,7 @@ typedef struct place_found {
     uint32_t count;    /* victims in out[], worst first; a child always before its parent */
     uint64_t eligible; /* blocks that may go now */
     uint64_t anchored; /* blocks that only an upper copy protects */
+    bool changed;      /* none, because the worst were used while we looked: look again */
 } place_found;
 
 /* Victims in a batch: enough to spread a scan's cost, few enough to be fresh. */
@@ -76,7 +77,8 @@ uint32_t place_batch(uint64_t slots);
 place_found place_victims(place_scan *scan, const place_query *query, place_victim *out);
 
 /* For a change of slot size: the segment whose most valuable block is worth least, all of whose
-   blocks may go, large enough for `units`. PLACE_SLOT_NONE = none. */
+   blocks may go, large enough for `units`; a block with a child elsewhere in the tier is worth what
+   the child is. scratch: two words a segment. PLACE_SLOT_NONE = none. */
 uint32_t place_victim_segment(const place_query *query, uint32_t units, uint64_t *key, uint64_t *scratch);
 
 #endif

@@ -80,7 +80,7 @@ static void demoted_badly(kvo_store *s, const demotion *d, unsigned to)
     store_tier *t = &s->tiers[to];
     word_store(&s->records[d->record].copy[to], 0);
     /* The slot may hold half of this block over an older one: its header has to go. */
-    store_stale_add(s, to, d->slot, 0);
+    store_stale_add(s, to, d->slot, 0, false);
     place_slot_free(&t->space, d->slot);
     ledger_add(&s->ledger, t->account, LEDGER_WRITE, KVO_CAUSE_FAILED, store_tenant(s, d->record),
                identity_payload_of(&s->identities[d->record]), 1);
@@ -90,14 +90,15 @@ static void demoted_badly(kvo_store *s, const demotion *d, unsigned to)
 }
 
 /* The copy to move did not read, or not as what was sealed. Nothing was written. */
-static void source_bad(kvo_store *s, const demotion *d, unsigned to, int result)
+static void source_bad(kvo_store *s, const demotion *d, unsigned to, int result, bool lost)
 {
     word_store(&s->records[d->record].copy[to], 0);
     place_slot_free(&s->tiers[to].space, d->slot);
     if (result != -EBADMSG)
         ledger_count(&s->ledger, s->tiers[d->from].account, LEDGER_IO_ERRORS, 1);
-    store_retire(s, d->record, d->from);
-    *d->result = KVO_GONE;
+    if (lost)
+        store_retire(s, d->record, d->from, result);
+    *d->result = lost ? KVO_GONE : base_status_of_errno(result);
 }
 
 static void unmove(kvo_store *s, const demotion *d)
@@ -197,6 +198,7 @@ static void transfer(kvo_store *s, const demotion *list, tier_io *ios, tier_io *
 static void demote_some(kvo_store *s, demotion *list, size_t n, unsigned to)
 {
     tier_io ios[STORE_WINDOW * 2], reads[STORE_WINDOW * 2];
+    bool lost[STORE_WINDOW * 2] = {false};
     memset(reads, 0, sizeof *reads * n);
     for (size_t i = 0; i < n && !s->ghost; i++) {
         ios[i] = store_io(s, list[i].record, to, list[i].slot, NULL);
@@ -206,6 +208,8 @@ static void demote_some(kvo_store *s, demotion *list, size_t n, unsigned to)
     if (!s->ghost) {
         store_unlock(s);
         transfer(s, list, ios, reads, n, to);
+        for (size_t i = 0; i < n; i++)
+            lost[i] = reads[i].result != 0 && store_copy_lost(s, list[i].from, reads[i].result);
         store_lock(s);
     }
     for (size_t i = 0; i < n; i++) {
@@ -213,7 +217,7 @@ static void demote_some(kvo_store *s, demotion *list, size_t n, unsigned to)
         if (list[i].io.result == 0)
             demoted_ok(s, &list[i], to);
         else if (reads[i].result != 0)
-            source_bad(s, &list[i], to, reads[i].result);
+            source_bad(s, &list[i], to, reads[i].result, lost[i]);
         else
             demoted_badly(s, &list[i], to);
         unmove(s, &list[i]);

@@ -41,10 +41,11 @@ uint64_t store_deadline(kvo_store *s, uint64_t ns)
     return ns > KVO_FOREVER - 1 - now ? KVO_FOREVER - 1 : now + ns;
 }
 
-/* Waits in steps of at most a second, so that an environment with a clock of its own works too. */
+/* Waits in steps: an environment may have a clock of its own, and the last unpin takes no lock when it
+   sees nobody waiting, so its wake-up may just be missed. */
 bool store_wait(kvo_store *s, uint64_t deadline)
 {
-    uint64_t now = s->env->now_ns(s->env), step = 1000000000u;
+    uint64_t now = s->env->now_ns(s->env), step = 50000000u;
     if (deadline != KVO_FOREVER && now >= deadline)
         return false;
     if (deadline != KVO_FOREVER && deadline - now < step)

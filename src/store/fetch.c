@@ -6,6 +6,8 @@
 
 #include "store/put.h"
 
+#define ROUNDS_MAX 1000u
+
 /* ---- look ---- */
 
 /* Pins the fastest copy of a record that still is the item's block. */
@@ -54,6 +56,7 @@ static void look(kvo_store *s, fetch_batch *batch, fetch_item *item)
     item->handle = handle_make(item->record, life_incarnation(life));
     if (batch->pins == NULL && item->bytes != item->identity.payload_bytes) {
         store_unpin(s, item->record, item->tier);
+        item->handle = 0;
         item->status = KVO_SIZE;
         return;
     }
@@ -69,29 +72,45 @@ static void look(kvo_store *s, fetch_batch *batch, fetch_item *item)
 
 /* ---- room above ---- */
 
+/* No room above: past the first tier, where the caller wants bytes and no address. */
+static void go_past(kvo_store *s, const fetch_batch *batch, fetch_item *item)
+{
+    item->how = s->ghost || s->tiers[item->tier].byte_addressable ? FETCH_MEMORY : FETCH_DIRECT;
+    if (batch->pins) {
+        item->how = FETCH_DONE;
+        item->status = KVO_BUSY;
+    }
+}
+
+/* Somebody brings it up, or has: look again. A copy above that is being retired, or has all the pins
+   it can have, is no help. */
+static bool above_soon(uint64_t first)
+{
+    return copy_state(first) == BLOCK_FILLING || (copy_valid(first) && copy_pins(first) < COPY_PINS_MAX);
+}
+
 /* Under the lock. A slot of the first tier, if it can be had now. */
-static void claim_room(kvo_store *s, fetch_item *item)
+static void claim_room(kvo_store *s, const fetch_batch *batch, fetch_item *item)
 {
     _Atomic uint64_t *first = &s->records[item->record].copy[0];
     bool waited = false;
-    item->how = FETCH_AGAIN;
-    if (copy_state(word_load(first)) != BLOCK_EMPTY)
-        return;
-    int status = store_room(s, 0, item->identity.payload_bytes, 0, &item->slot, &waited);
-    if (status != KVO_OK) {
-        item->how = s->ghost || s->tiers[item->tier].byte_addressable ? FETCH_MEMORY : FETCH_DIRECT;
-        return;
-    }
+    int status = KVO_BUSY;
+    if (copy_state(word_load(first)) == BLOCK_EMPTY)
+        status = store_room(s, 0, item->identity.payload_bytes, 0, &item->slot, &waited);
     /* The lock may have been let go for the room. */
-    if (copy_state(word_load(first)) != BLOCK_EMPTY) {
-        place_slot_free(&s->tiers[0].space, item->slot);
+    if (status == KVO_OK && copy_state(word_load(first)) == BLOCK_EMPTY) {
+        word_store(first, copy_make(item->slot, BLOCK_FILLING, 0, 0));
         return;
     }
-    word_store(first, copy_make(item->slot, BLOCK_FILLING, 0, 0));
-    item->how = FETCH_PROMOTE;
+    if (status == KVO_OK)
+        place_slot_free(&s->tiers[0].space, item->slot);
+    if (above_soon(word_load(first)))
+        item->how = FETCH_AGAIN;
+    else
+        go_past(s, batch, item);
 }
 
-static void claim_rooms(kvo_store *s, fetch_item *items, size_t count)
+static void claim_rooms(kvo_store *s, const fetch_batch *batch, fetch_item *items, size_t count)
 {
     bool any = false;
     for (size_t i = 0; i < count; i++)
@@ -101,10 +120,10 @@ static void claim_rooms(kvo_store *s, fetch_item *items, size_t count)
     store_lock(s);
     for (size_t i = 0; i < count; i++)
         if (items[i].how == FETCH_PROMOTE)
-            claim_room(s, &items[i]);
+            claim_room(s, batch, &items[i]);
     store_unlock(s);
     for (size_t i = 0; i < count; i++)
-        if (items[i].how == FETCH_AGAIN && items[i].handle)
+        if (items[i].handle && (items[i].how == FETCH_AGAIN || items[i].how == FETCH_DONE))
             store_unpin(s, items[i].record, items[i].tier);
 }
 
@@ -128,11 +147,19 @@ static bool whole(kvo_store *s, const fetch_item *item, const void *memory)
 
 static void read_failed(kvo_store *s, fetch_item *item, int result)
 {
+    ledger_add(&s->ledger, s->tiers[item->tier].account, LEDGER_READ, KVO_CAUSE_FAILED, store_tenant(s, item->record),
+               item->identity.payload_bytes, 1);
     if (result != -EBADMSG) {
         ledger_count(&s->ledger, s->tiers[item->tier].account, LEDGER_IO_ERRORS, 1);
         store_log(s, "%s: reading a block failed: %s", s->tiers[item->tier].name, strerror(-result));
     }
-    store_quarantine(s, item->record, item->tier); /* gives the pin up */
+    if (!store_copy_lost(s, item->tier, result)) {
+        store_unpin(s, item->record, item->tier);
+        item->how = FETCH_DONE;
+        item->status = KVO_BUSY; /* the device is away, or memory is short: the copy stays */
+        return;
+    }
+    store_quarantine(s, item->record, item->tier, result); /* gives the pin up */
     item->how = FETCH_AGAIN;
 }
 
@@ -242,7 +269,7 @@ static void publish(kvo_store *s, fetch_item *items, size_t count)
 
 static void fetch_once(kvo_store *s, fetch_batch *batch, fetch_item *items, size_t count)
 {
-    claim_rooms(s, items, count);
+    claim_rooms(s, batch, items, count);
     if (!s->ghost)
         read_below(s, items, count);
     for (size_t i = 0; s->ghost && i < count; i++)
@@ -255,7 +282,7 @@ static void fetch_once(kvo_store *s, fetch_batch *batch, fetch_item *items, size
         if (item->staging)
             s->env->free(s->env, item->staging, item->staging_bytes);
         item->staging = NULL;
-        item->handle = item->how == FETCH_AGAIN ? 0 : item->handle;
+        item->handle = 0;
     }
 }
 
@@ -286,9 +313,10 @@ void store_fetch(kvo_store *s, fetch_batch *batch, fetch_item *items, size_t cou
         look(s, batch, &items[i]);
     fetch_once(s, batch, items, count);
     for (size_t i = 0; i < count; i++) {
-        /* Each round waits for another's transfer or retires a bad copy: it ends. */
-        while (items[i].how == FETCH_AGAIN) {
-            if (!settle(s, batch, &items[i])) {
+        /* A round waits for another's transfer or retires a bad copy. Where others keep winning it is
+           busy, not endless. */
+        for (unsigned round = 0; items[i].how == FETCH_AGAIN; round++) {
+            if (round == ROUNDS_MAX || !settle(s, batch, &items[i])) {
                 items[i].how = FETCH_DONE;
                 items[i].status = KVO_BUSY;
                 break;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* To the caller: copies of payloads, and pins on them. */
+#include <errno.h>
 #include <string.h>
 
 #include "store/fetch.h"
@@ -32,6 +33,21 @@ static void served(kvo_store *s, fetch_batch *batch, fetch_item *item)
     item->status = KVO_OK;
 }
 
+/* What arrived is not what was sealed: is it the copy, or did the caller's memory change under us? */
+static void deliver_failed(kvo_store *s, fetch_item *item, const void *from)
+{
+    uint8_t digest[16];
+    digest_of(from, item->identity.payload_bytes, digest);
+    if (memcmp(digest, item->identity.digest, 16) == 0) {
+        store_unpin(s, item->record, item->tier);
+        item->how = FETCH_DONE;
+        item->status = KVO_BUSY;
+        return;
+    }
+    store_quarantine(s, item->record, item->tier, -EBADMSG);
+    item->how = FETCH_AGAIN;
+}
+
 /* Copies to the caller and checks what arrived there. */
 static void deliver_copy(kvo_store *s, fetch_batch *batch, fetch_item *item)
 {
@@ -44,8 +60,7 @@ static void deliver_copy(kvo_store *s, fetch_batch *batch, fetch_item *item)
         digest_scatter(item->segments, item->segment_count, from, digest);
         ledger_total_add(&s->ledger, LEDGER_VERIFIED, 1);
         if (!store_digest_same(digest, item->identity.digest)) {
-            store_quarantine(s, item->record, item->tier);
-            item->how = FETCH_AGAIN;
+            deliver_failed(s, item, from);
             return;
         }
     }
@@ -110,6 +125,8 @@ static int fetch_all(kvo_store *s, fetch_batch *batch, const kvo_memory *memory)
             items[n].segments = segments;
             items[n].segment_count = memory->segment_counts ? memory->segment_counts[i] : 1;
             items[n].bytes = store_segments_bytes(segments, items[n].segment_count);
+            if (!s->ghost && !store_segments_there(segments, items[n].segment_count))
+                items[n].bytes = 0; /* no block has this length: KVO_SIZE */
             segments += items[n].segment_count;
         }
         window(s, batch, items, n);
@@ -168,7 +185,7 @@ static void deliver_pin(kvo_store *s, fetch_batch *batch, fetch_item *item)
         digest_of(memory, item->identity.payload_bytes, digest);
         ledger_total_add(&s->ledger, LEDGER_VERIFIED, 1);
         if (!store_digest_same(digest, item->identity.digest)) {
-            store_quarantine(s, item->record, 0);
+            store_quarantine(s, item->record, 0, -EBADMSG);
             item->how = FETCH_AGAIN;
             return;
         }

@@ -2,10 +2,10 @@
 /* Holds: a bounded table beside the records' flag. Under the store's lock. */
 #include "store/store.h"
 
-static bool held_by_any(const kvo_store *s, uint32_t record)
+static bool held_by_any(const kvo_store *s, uint32_t record, uint32_t incarnation)
 {
     for (uint32_t i = 0; i < s->options.holds_max; i++)
-        if (s->holds[i].token && s->holds[i].record == record)
+        if (s->holds[i].token && s->holds[i].record == record && s->holds[i].incarnation == incarnation)
             return true;
     return false;
 }
@@ -19,7 +19,7 @@ static void entry_free(kvo_store *s, uint32_t index)
     s->hold_free = index + 1;
     s->held--;
     uint64_t life = word_load(&s->records[record].life);
-    if (life_incarnation(life) == h->incarnation && life_has(life, LIFE_USED) && !held_by_any(s, record))
+    if (life_incarnation(life) == h->incarnation && life_has(life, LIFE_USED) && !held_by_any(s, record, h->incarnation))
         word_change(&s->records[record].life, LIFE_FLAG(LIFE_HELD), 0);
 }
 

@@ -69,31 +69,41 @@ static void carry_out_all(kvo_store *s)
     for (uint32_t i = 0; i < end; i++)
         left |= carry_out(s, i);
     if (left)
-        atomic_store(&s->intents, 1);
+        atomic_store(&s->intents_left, true);
 }
 
 void store_intents_changed(kvo_store *s)
 {
-    atomic_store(&s->intents, 1);
     if (s->ghost) { /* no keeper: decisions happen in calls */
+        atomic_store(&s->intents, 1);
         carry_out_all(s);
         return;
     }
     pthread_mutex_lock(&s->keeper_lock);
+    atomic_store(&s->intents, 1);
     pthread_cond_signal(&s->keeper_wake);
     pthread_mutex_unlock(&s->keeper_lock);
 }
 
 /* ---- the thread ---- */
 
+#define RETRY_NS 100000000u /* intents that could not be carried out yet */
+
+/* Until the next write-out is due, an intent is new, or one is worth another try. */
 static void sleep_until_due(kvo_store *s)
 {
     struct timespec until;
+    bool again = atomic_exchange(&s->intents_left, false);
+    uint64_t step = again && s->options.write_out_ns > RETRY_NS ? RETRY_NS : s->options.write_out_ns;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    uint64_t ns = (uint64_t)until.tv_nsec + s->options.write_out_ns;
+    uint64_t ns = (uint64_t)until.tv_nsec + step;
     until.tv_sec += (time_t)(ns / 1000000000u);
     until.tv_nsec = (long)(ns % 1000000000u);
-    pthread_cond_timedwait(&s->keeper_wake, &s->keeper_lock, &until);
+    while (!s->keeper_stops && !atomic_load(&s->intents))
+        if (pthread_cond_timedwait(&s->keeper_wake, &s->keeper_lock, &until) != 0)
+            break;
+    if (again)
+        atomic_store(&s->intents, 1);
 }
 
 static void *keeper(void *argument)

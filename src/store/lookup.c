@@ -138,6 +138,23 @@ static void set_one(kvo_store *s, uint32_t record, const kvo_policy *policy, uin
     store_reorder(s, record);
 }
 
+/* A record may be given to another block between the look at its handle and the update. For most
+   fields that is as harmless as a late update; an intent can end a block, so it takes the lock, under
+   which records stay who they are. */
+static bool set_hit(kvo_store *s, target_hit *hit, const kvo_policy *policy, uint32_t mask, uint32_t now_s)
+{
+    bool careful = (mask & KVO_POLICY_INTENT) != 0;
+    if (careful)
+        store_lock(s);
+    bool same = !careful || store_by_handle(s, hit->handle) == hit->record;
+    if (same)
+        set_one(s, hit->record, policy, mask, now_s);
+    if (careful)
+        store_unlock(s);
+    hit->status = same ? KVO_OK : KVO_GONE;
+    return same;
+}
+
 int kvo_policy_set(kvo_store *s, const kvo_target *target, const kvo_policy *policy, uint32_t mask,
                    kvo_answer *answers, uint64_t *changed)
 {
@@ -157,10 +174,8 @@ int kvo_policy_set(kvo_store *s, const kvo_target *target, const kvo_policy *pol
     bool listed = target_listed(target);
     target_cursor cursor = {.target = target};
     for (target_hit hit; target_next(s, &cursor, &hit);) {
-        if (hit.status == KVO_OK) {
-            set_one(s, hit.record, policy, mask, now_s);
-            n++;
-        }
+        if (hit.status == KVO_OK)
+            n += set_hit(s, &hit, policy, mask, now_s);
         answer_hit(s, &hit, listed ? answers : NULL);
     }
     if (changed)

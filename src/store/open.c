@@ -25,6 +25,10 @@ static int check_options(kvo_options *o, kvo_error *error)
         return base_fail(error, KVO_E_RANGE, "options: io_threads is at most 64, tenants_max at most 4096");
     if (o->blocks_max > UINT32_MAX - 2 * RECORDS_SPARE || o->pins_max > 1u << 24 || o->holds_max > 1u << 24)
         return base_fail(error, KVO_E_RANGE, "options: blocks_max, pins_max or holds_max is too large");
+    if (o->write_out_ns > 86400ull * 1000000000u)
+        return base_fail(error, KVO_E_RANGE, "options.write_out_ns: at most a day (86400000000000)");
+    if (o->flags & ~(uint32_t)(KVO_OPEN_GHOST | KVO_OPEN_READ_ONLY | KVO_OPEN_MUST_EXIST))
+        return base_fail(error, KVO_E_RANGE, "options.flags: 0x%x has bits that mean nothing here", o->flags);
     o->write_out_ns = o->write_out_ns ? o->write_out_ns : 1000000000u;
     o->io_threads = o->io_threads ? o->io_threads : 8;
     o->tenants_max = o->tenants_max ? o->tenants_max : 256;
@@ -385,15 +389,19 @@ static int open_stages(kvo_store *s, const kvo_tier_config *tiers, kvo_error *er
     if (r == KVO_OK && !s->ghost)
         r = plan_once(s, tiers, p.control_bytes, &p, error);
     if (r == KVO_OK)
-        r = resize_tiers(s, &p, error);
-    if (r == KVO_OK)
         r = tables(s, &p, error);
+    if (r == KVO_OK)
+        r = resize_tiers(s, &p, error);
     if (r == KVO_OK && s->home != KVO_NO_TIER && !s->ghost)
         s->epoch_s = s->tiers[s->home].io->state.epoch_s;
     if (r == KVO_OK)
         r = store_spaces_load(s, error);
     if (r == KVO_OK)
         r = store_recover(s, error);
+    for (unsigned i = 0; r == KVO_OK && i < s->tier_count && !s->ghost; i++)
+        r = tier_begin(s->tiers[i].io, error);
+    if (r == KVO_OK)
+        store_recover_finish(s);
     if (r == KVO_OK && !s->ghost && !s->read_only && store_keeper_start(s) != KVO_OK)
         r = base_fail(error, KVO_E_MEMORY, "cannot start the keeper's thread");
     return r;
@@ -470,7 +478,7 @@ static int settle(kvo_store *s, uint64_t deadline_ns)
 {
     abort_reservations(s);
     int result = kvo_sync(s, NULL, KVO_WRITTEN, deadline_ns, NULL);
-    bool clean = store_invalidate_stale(s, 0, 0) == 0;
+    bool clean = store_invalidate_evicted(s) == 0;
     int r = store_write_out(s, false);
     for (unsigned t = 0; t < s->tier_count; t++)
         if (s->tiers[t].persistent && tier_flush(s->tiers[t].io) != 0)

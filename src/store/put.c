@@ -19,6 +19,8 @@ int store_put_begin(kvo_store *s, const kvo_names *names, const kvo_put_options 
         return KVO_E_RANGE;
     if (options->level > KVO_SEALED && s->home == KVO_NO_TIER)
         return KVO_E_UNSUPPORTED;
+    if (options->parents && options->parents_stride_bytes && options->parents_stride_bytes < names->name_bytes)
+        return KVO_E_ARGUMENT;
     return policy_check(&options->policy, KVO_POLICY_ALL);
 }
 
@@ -107,6 +109,7 @@ static int reserve_locked(kvo_store *s, const block_identity *identity, const kv
     status = store_room_record(s, deadline, &fresh);
     if (status != KVO_OK) {
         place_slot_free(&s->tiers[0].space, slot);
+        store_changed(s);
         return status;
     }
     /* The lock may have been let go: somebody else may have taken the name meanwhile. */
@@ -116,6 +119,7 @@ static int reserve_locked(kvo_store *s, const block_identity *identity, const kv
     if (status != KVO_OK) {
         place_slot_free(&s->tiers[0].space, slot);
         store_record_free(s, fresh);
+        store_changed(s);
         return status;
     }
     record_begin(s, fresh, identity, o, recency, slot);
@@ -222,7 +226,7 @@ static void put_failed(kvo_store *s, uint32_t record, int error)
                identity_payload_of(&s->identities[record]), 1);
     store_log(s, "%s: writing a block failed: %s", s->tiers[0].name, strerror(-error));
     store_lock(s);
-    store_stale_add(s, 0, copy_slot(word_load(&s->records[record].copy[0])), 0);
+    store_stale_add(s, 0, copy_slot(word_load(&s->records[record].copy[0])), 0, false);
     store_unlock(s);
     store_abort(s, record);
 }
@@ -291,6 +295,14 @@ uint64_t store_segments_bytes(const kvo_segment *segments, uint32_t count)
     return sum;
 }
 
+bool store_segments_there(const kvo_segment *segments, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (segments[i].base == NULL && segments[i].bytes)
+            return false;
+    return true;
+}
+
 int store_put_length(const kvo_store *s, kvo_space space, uint64_t payload_bytes)
 {
     return payload_bytes == 0 || payload_bytes > s->spaces[space].record.block_bytes_max ? KVO_REFUSED : KVO_OK;
@@ -349,6 +361,8 @@ static void put_one(kvo_store *s, const kvo_names *names, size_t i, const kvo_se
     *answer = (kvo_answer){.tier = KVO_NO_TIER};
     atomic_fetch_add(&s->clock, 1);
     answer->status = store_put_length(s, names->space, bytes);
+    if (!s->ghost && !store_segments_there(segments, count))
+        answer->status = KVO_E_ARGUMENT;
     if (answer->status == KVO_OK) {
         block_identity identity;
         store_put_identity(s, names, o, i, (uint32_t)bytes, &identity);
@@ -362,6 +376,7 @@ static void put_one(kvo_store *s, const kvo_names *names, size_t i, const kvo_se
         kvo_handle handle = handle_make(record, life_incarnation(word_load(&s->records[record].life)));
         store_raise_ancestors(s, record, recency);
         answer->status = fill_and_seal(s, record, segments, count, (uint32_t)bytes);
+        answer->handle = handle; /* also if it is gone again: a level asked for then says so */
         if (answer->status == KVO_STORED && store_by_handle(s, handle) == record)
             store_answer(s, record, answer);
     }
@@ -466,7 +481,8 @@ int kvo_fill(kvo_store *s, const kvo_reservation *reservation, uint32_t offset_b
     STORE_ENTER(s);
     if (reservation == NULL || (bytes && data == NULL))
         return KVO_E_ARGUMENT;
-    if (reserved_record(s, reservation->handle) == BLOCK_NONE)
+    uint32_t record = reserved_record(s, reservation->handle);
+    if (record == BLOCK_NONE || copy_moving(word_load(&s->records[record].copy[0])))
         return KVO_GONE;
     if (offset_bytes > reservation->payload_bytes || bytes > reservation->payload_bytes - offset_bytes)
         return KVO_E_RANGE;

@@ -27,6 +27,8 @@ bool store_digest_same(const uint8_t a[16], const uint8_t b[16]);
 
 /* Sum of segments; segments NULL with count > 0 is the caller's mistake. */
 uint64_t store_segments_bytes(const kvo_segment *segments, uint32_t count);
+/* Whether each that is not empty has memory. */
+bool store_segments_there(const kvo_segment *segments, uint32_t count);
 
 /* Brings the blocks of answers that carry a handle to a level; those that do not get there
    become KVO_SHORT. KVO_OK, KVO_SHORT, or why nothing could be tried. */

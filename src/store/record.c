@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Birth, life and end of a block in its record. */
+#include <errno.h>
 #include <string.h>
 
 #include "store/store.h"
@@ -199,7 +200,7 @@ bool store_copy_drop(kvo_store *s, uint32_t record, unsigned tier, bool stale)
     if (t->persistent && !s->ghost) {
         atomic_store(&t->slot_map[store_policy_place(t, slot)], 0);
         if (stale || copy_state(copy) == BLOCK_BAD)
-            store_stale_add(s, tier, slot, identity_hash_of(&s->identities[record]));
+            store_stale_add(s, tier, slot, identity_hash_of(&s->identities[record]), (copy & COPY_UNREAD) != 0);
     }
     place_slot_free(&t->space, slot);
     atomic_fetch_sub(&t->resident, 1);
@@ -275,7 +276,7 @@ void store_unpin(kvo_store *s, uint32_t record, unsigned tier)
 
 /* ---- quarantine ---- */
 
-void store_quarantine(kvo_store *s, uint32_t record, unsigned tier)
+void store_quarantine(kvo_store *s, uint32_t record, unsigned tier, int result)
 {
     block_record *r = &s->records[record];
     store_lock(s);
@@ -287,34 +288,71 @@ void store_quarantine(kvo_store *s, uint32_t record, unsigned tier)
         store_unlock(s);
         return;
     }
-    store_retire(s, record, tier);
+    store_retire(s, record, tier, result);
     block_unpin(r, tier);
     store_reap(s, record);
     store_changed(s);
     store_unlock(s);
 }
 
-void store_retire(kvo_store *s, uint32_t record, unsigned tier)
+/* The copies that still may serve, apart from one. */
+static bool others(const kvo_store *s, uint32_t record, unsigned tier)
+{
+    for (unsigned t = 0; t < s->tier_count; t++) {
+        unsigned state = copy_state(word_load(&s->records[record].copy[t]));
+        if (t != tier && state != BLOCK_EMPTY && state != BLOCK_BAD)
+            return true;
+    }
+    return false;
+}
+
+void store_retire(kvo_store *s, uint32_t record, unsigned tier, int result)
 {
     block_record *r = &s->records[record];
-    uint64_t copy = word_load(&r->copy[tier]);
-    bool first = copy_valid(copy);
-    if (first)
-        copy = word_change(&r->copy[tier], COPY_STATE_MASK, (uint64_t)BLOCK_BAD << 44);
-    ledger_total_add(&s->ledger, LEDGER_DIGEST_MISSES, 1);
-    store_log(s, "%s: the copy at offset %llu does not match its digest; it is retired", s->tiers[tier].name,
-              (unsigned long long)copy_slot(copy) * TIER_UNIT);
-    if (first && !life_has(word_load(&r->life), LIFE_DOOMED)) {
-        bool other = false;
-        for (unsigned t = 0; t < s->tier_count; t++)
-            other |= t != tier && copy_state(word_load(&r->copy[t])) != BLOCK_EMPTY &&
-                     copy_state(word_load(&r->copy[t])) != BLOCK_BAD;
-        if (!other)
-            store_doom(s, record);
-        else if (tier > 0)
-            word_change(&r->life, 0, LIFE_FLAG(life_repair_flag(tier)));
+    uint64_t copy = word_load(&r->copy[tier]), bad = (uint64_t)BLOCK_BAD << 44;
+    if (result == -EBADMSG)
+        ledger_total_add(&s->ledger, LEDGER_DIGEST_MISSES, 1);
+    store_log(s, "%s: the copy at offset %llu %s; it is retired", s->tiers[tier].name,
+              (unsigned long long)copy_slot(copy) * TIER_UNIT,
+              result == -EBADMSG ? "does not match its digest" : strerror(-result));
+    if (!copy_valid(copy))
+        return;
+    word_change(&r->copy[tier], COPY_STATE_MASK, result == -EBADMSG ? bad : bad | COPY_UNREAD);
+    store_event(s, KVO_EVENT_DROP, KVO_CAUSE_FAILED, tier, record);
+    if (life_has(word_load(&r->life), LIFE_DOOMED))
+        return;
+    if (!others(s, record, tier))
+        store_doom(s, record);
+    else if (tier > 0)
+        word_change(&r->life, 0, LIFE_FLAG(life_repair_flag(tier)));
+}
+
+void store_lose_media(kvo_store *s, uint32_t record)
+{
+    block_record *r = &s->records[record];
+    for (unsigned t = 0; t < s->tier_count; t++) {
+        if (!s->tiers[t].persistent || !copy_valid(word_load(&r->copy[t])))
+            continue;
+        word_change(&r->copy[t], COPY_STATE_MASK, (uint64_t)BLOCK_BAD << 44);
+        store_event(s, KVO_EVENT_DROP, KVO_CAUSE_FAILED, t, record);
+        if (t > 0)
+            word_change(&r->life, 0, LIFE_FLAG(life_repair_flag(t)));
     }
-    if (first)
-        if (first)
-        store_event(s, KVO_EVENT_DROP, KVO_CAUSE_FAILED, tier, record);
+    if (block_tiers(r) == 0 && !life_has(word_load(&r->life), LIFE_DOOMED))
+        store_doom(s, record);
+    store_reap(s, record);
+}
+
+bool store_copy_lost(kvo_store *s, unsigned tier, int result)
+{
+    if (result == -EBADMSG)
+        return true;
+    if (result != -EIO && result != -ENODATA && result != -EILSEQ && result != -EREMOTEIO)
+        return false;
+    tier_medium *io = s->tiers[tier].io;
+    void *page = s->env->alloc(s->env, TIER_UNIT);
+    bool answers = page && io->ops->policy_read && io->ops->policy_read(io, 0, 1, page) == 0;
+    if (page)
+        s->env->free(s->env, page, TIER_UNIT);
+    return answers;
 }

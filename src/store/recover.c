@@ -12,6 +12,8 @@ typedef struct recovery {
     size_t unsure_count;
     uint64_t highest; /* write number seen */
     uint64_t clock;
+    uint64_t foreign; /* blocks of spaces that no medium here describes */
+    uint64_t lacking; /* blocks for which there is no record */
 } recovery;
 
 static int found_segment(void *context, uint32_t segment, uint32_t stride, uint32_t epoch)
@@ -66,6 +68,17 @@ static void merge_delta(block_record *r, const tier_slot *slot)
     word_store(&r->life, life_make(life_incarnation(life), life_rewrites(life), delta, life_flags(life)));
 }
 
+/* Headers count demotions by the tiers of the store that wrote them, which may have been others. What
+   is certain is where the copies lie: under anchoring each came there once. */
+static void count_demotion(block_record *r, unsigned tier)
+{
+    uint64_t life = word_load(&r->life);
+    uint8_t delta[KVO_TIERS_MAX] = {0};
+    for (unsigned i = 1; i < KVO_TIERS_MAX; i++)
+        delta[i] = i == tier || copy_valid(word_load(&r->copy[i]));
+    word_store(&r->life, life_make(life_incarnation(life), life_rewrites(life), delta, life_flags(life)));
+}
+
 static void take_slot(recovery *v, uint32_t record, const tier_slot *slot)
 {
     if (v->numbers[record] < slot->write_number)
@@ -107,6 +120,7 @@ static int found_live(recovery *v, const tier_slot *slot)
     uint64_t life;
     if (!space_known(s, slot)) {
         s->damaged++;
+        v->foreign++;
         return 0;
     }
     uint32_t record = index_find(&s->index, &slot->identity, &life);
@@ -114,7 +128,7 @@ static int found_live(recovery *v, const tier_slot *slot)
     bool same = record != BLOCK_NONE && identity_is(s, record, slot);
     /* The same name twice: the later write counts, in a tier and across tiers. */
     if (record != BLOCK_NONE && (here || !same) && v->numbers[record] > slot->write_number) {
-        store_stale_add(s, v->t->number, slot->slot, slot->identity.key_hash);
+        store_stale_add(s, v->t->number, slot->slot, slot->identity.key_hash, false);
         return 0;
     }
     /* Before an older one is dropped: a segment without a slot in use would be given away. */
@@ -132,10 +146,14 @@ static int found_live(recovery *v, const tier_slot *slot)
         adopt(v, record, slot);
     else
         merge_delta(&s->records[record], slot);
-    if (record == BLOCK_NONE)
+    if (record == BLOCK_NONE) {
         place_slot_free(&v->t->space, slot->slot);
-    else
-        take_slot(v, record, slot);
+        v->lacking++;
+        return 0;
+    }
+    take_slot(v, record, slot);
+    if (!s->read_only)
+        count_demotion(&s->records[record], v->t->number);
     return 0;
 }
 
@@ -151,7 +169,7 @@ static int found_slot(void *context, const tier_slot *slot)
         v->s->damaged++;
     else if (slot->state == TIER_SLOT_BAD) {
         v->s->unfinished++;
-        store_stale_add(v->s, v->t->number, slot->slot, 0);
+        store_stale_add(v->s, v->t->number, slot->slot, 0, false);
     }
     return 0;
 }
@@ -254,6 +272,15 @@ static int recover_tier(recovery *v, kvo_error *error)
     int r = io->ops->scan(io, found_segment, found_slot, v);
     if (r != 0)
         return base_fail(error, base_status_of_errno(r), "%s: cannot read the slots: %s", v->t->path, strerror(-r));
+    if (v->foreign && !v->s->read_only)
+        return base_fail(error, KVO_E_MISMATCH,
+                         "%s: holds %llu blocks of spaces that are described in another directory: open it together "
+                         "with the one that it was written with",
+                         v->t->path, (unsigned long long)v->foreign);
+    if (v->lacking)
+        return base_fail(error, KVO_E_RANGE,
+                         "%s: holds %llu blocks more than there are control records for (%u): raise or unset blocks_max",
+                         v->t->path, (unsigned long long)v->lacking, v->s->records_max);
     r = check_unsure(v);
     if (r != KVO_OK)
         return base_fail(error, r, "%s: no memory to check the last writes", v->t->path);
@@ -284,10 +311,15 @@ int store_recover(kvo_store *s, kvo_error *error)
     atomic_store(&s->clock, v.clock);
     if (atomic_load(&s->write_number) < v.highest)
         atomic_store(&s->write_number, v.highest);
-    /* Off the medium before the marks may pass them: another crash must not find them as damage. */
-    if (s->unfinished && !s->read_only && (r = store_invalidate_stale(s, 0, 0)) != 0)
-        store_log(s, "what a crash left unfinished cannot be invalidated: %s", strerror(-r));
     s->recovered = s->blocks;
     s->gaps = true;
     return KVO_OK;
+}
+
+void store_recover_finish(kvo_store *s)
+{
+    /* Off the medium before the marks may pass them: another crash must not find them as damage. */
+    int r = s->unfinished && !s->read_only ? store_invalidate_evicted(s) : 0;
+    if (r != 0)
+        store_log(s, "what a crash left unfinished cannot be invalidated: %s", strerror(-r));
 }

@@ -32,7 +32,7 @@ static int doom(kvo_store *s, kvo_handle handle, uint64_t deadline)
     store_doom(s, record);
     word_change(&s->records[record].life, 0, LIFE_FLAG(LIFE_REMOVED));
     for (unsigned t = 0; t < s->tier_count; t++)
-        if (copy_valid(word_load(&s->records[record].copy[t])))
+        if (copy_state(word_load(&s->records[record].copy[t])) != BLOCK_EMPTY)
             word_change(&s->records[record].copy[t], 0, COPY_MOVING);
     return KVO_OK;
 }
@@ -75,7 +75,8 @@ static void let_go(kvo_store *s, uint32_t record, bool invalid)
     store_reap(s, record);
 }
 
-static int remove_some(kvo_store *s, const kvo_handle *handles, size_t count, int level, uint64_t deadline,
+/* `wait`: for transfers of these blocks. Off in batches, so that none waits while it keeps others. */
+static int remove_some(kvo_store *s, const kvo_handle *handles, size_t count, bool wait, uint64_t deadline,
                        int *results)
 {
     uint32_t doomed[STORE_WINDOW];
@@ -83,7 +84,7 @@ static int remove_some(kvo_store *s, const kvo_handle *handles, size_t count, in
     int failed = 0;
     store_lock(s);
     for (size_t i = 0; i < count; i++) {
-        results[i] = doom(s, handles[i], deadline);
+        results[i] = doom(s, handles[i], wait ? deadline : 0);
         if (results[i] == KVO_OK) {
             which[n] = i;
             doomed[n++] = handle_record(handles[i]);
@@ -94,7 +95,7 @@ static int remove_some(kvo_store *s, const kvo_handle *handles, size_t count, in
         int r = store_invalidate_stale(s, identity_hash_of(&s->identities[doomed[i]]), deadline);
         failed = r != 0 ? r : failed;
     }
-    int r = store_invalidate_copies(s, doomed, n, level);
+    int r = store_invalidate_copies(s, doomed, n, KVO_WRITTEN); /* one flush at the end of the call */
     failed = r != 0 ? r : failed;
     store_lock(s);
     for (size_t i = 0; i < n; i++) {
@@ -153,7 +154,10 @@ static void remove_window(kvo_store *s, removal *m)
     bool gone[STORE_WINDOW] = {false};
     for (size_t i = 0; i < m->count; i++)
         handles[i] = m->hits[i].handle;
-    int r = remove_some(s, handles, m->count, m->level, m->deadline, results);
+    int r = remove_some(s, handles, m->count, false, m->deadline, results);
+    for (size_t i = 0; i < m->count; i++)
+        if (results[i] == KVO_BUSY && m->deadline != 0 && remove_some(s, &handles[i], 1, true, m->deadline, &results[i]) != KVO_OK)
+            r = KVO_SHORT;
     if (r != KVO_OK)
         m->result = r;
     for (size_t i = 0; i < m->count; i++) {
@@ -173,6 +177,14 @@ static void remove_window(kvo_store *s, removal *m)
     m->count = 0;
 }
 
+static bool wait_shown(kvo_store *s, const removal *m)
+{
+    store_lock(s);
+    bool in_time = m->deadline != 0 && store_wait(s, m->deadline);
+    store_unlock(s);
+    return in_time;
+}
+
 int kvo_remove(kvo_store *s, const kvo_target *target, int level, uint64_t deadline_ns, kvo_answer *answers,
                uint64_t *removed)
 {
@@ -186,10 +198,19 @@ int kvo_remove(kvo_store *s, const kvo_target *target, int level, uint64_t deadl
         return KVO_E_STATE;
     removal m = {.target = target, .level = level, .deadline = store_deadline(s, deadline_ns), .result = KVO_OK};
     m.answers = target_listed(target) ? answers : NULL;
-    target_cursor cursor = {.target = target};
+    target_cursor cursor = {.target = target, .hidden = true};
     for (target_hit hit; target_next(s, &cursor, &hit);) {
         if (m.answers)
             m.answers[hit.index] = (kvo_answer){.status = hit.status, .tier = KVO_NO_TIER};
+        /* Hidden by a rewrite: it is there, and will be again. */
+        if (hit.status == KVO_PENDING && wait_shown(s, &m)) {
+            cursor.next--;
+            continue;
+        }
+        if (hit.status == KVO_PENDING && m.result == KVO_OK)
+            m.result = KVO_BUSY;
+        if (hit.status == KVO_PENDING && m.answers)
+            m.answers[hit.index].status = KVO_BUSY;
         if (hit.status == KVO_OK)
             m.hits[m.count++] = hit;
         if (hit.status == KVO_MISS)
@@ -201,7 +222,7 @@ int kvo_remove(kvo_store *s, const kvo_target *target, int level, uint64_t deadl
         remove_window(s, &m);
     if (!target_listed(target))
         remove_evicted(s, target, NULL, &m);
-    if (level == KVO_SAFE && m.evicted && flush_media(s) != 0)
+    if (level == KVO_SAFE && (m.evicted || m.removed) && flush_media(s) != 0)
         m.result = KVO_SHORT;
     if (removed)
         *removed = m.removed;

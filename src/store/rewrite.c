@@ -4,6 +4,7 @@
  * hidden (it reads as pending), its readers leave, the old copies' headers go from the media, and
  * only then the new copy is shown. A crash in between costs the block, never shows the old bytes.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "store/put.h"
@@ -17,6 +18,8 @@ typedef struct rewriting {
     unsigned format;
     uint64_t deadline;
     int level;
+    bool written;     /* the new slot's header is on the medium */
+    bool invalidated; /* the old copies' headers may be dead */
 } rewriting;
 
 static bool in_transfer(const block_record *r)
@@ -26,14 +29,6 @@ static bool in_transfer(const block_record *r)
         if (copy_moving(copy) || copy_state(copy) == BLOCK_FILLING || copy_state(copy) == BLOCK_BAD)
             return true;
     }
-    return false;
-}
-
-static bool pinned(const block_record *r)
-{
-    for (unsigned t = 0; t < KVO_TIERS_MAX; t++)
-        if (copy_pins(word_load(&r->copy[t])))
-            return true;
     return false;
 }
 
@@ -76,15 +71,19 @@ static int begin(kvo_store *s, rewriting *w)
     return status;
 }
 
+/* The old block is shown again; what may have lost its header on a medium is no copy any more. */
 static void give_up(kvo_store *s, rewriting *w)
 {
     block_record *r = &s->records[w->record];
+    bool dead = w->written && tier_invalidate(s->tiers[0].io, &w->slot, 1) == 0;
     store_lock(s);
+    if (w->written && !dead)
+        store_stale_add(s, 0, w->slot, w->identity.key_hash, false);
+    place_slot_free(&s->tiers[0].space, w->slot);
     word_change(&r->life, 0, LIFE_FLAG(LIFE_SEALED));
     mark(r, false);
-    if (s->tiers[0].persistent)
-        store_stale_add(s, 0, w->slot, w->identity.key_hash);
-    place_slot_free(&s->tiers[0].space, w->slot);
+    if (w->invalidated)
+        store_lose_media(s, w->record);
     store_changed(s);
     store_unlock(s);
 }
@@ -112,20 +111,33 @@ static int fill(kvo_store *s, rewriting *w, const kvo_segment *segments, uint32_
     memset(io.delta, 0, sizeof io.delta);
     tier_write(s->tiers[0].io, &io, 1);
     w->generation = io.generation;
+    w->written = true;
     s->env->free(s->env, memory, span);
     return io.result == 0 ? KVO_OK : base_status_of_errno(io.result);
 }
 
-/* No new reader, and the old ones gone. */
+/* Somebody reads a copy, or brings one up or down (it was not there when we began). */
+static bool busy(const block_record *r)
+{
+    for (unsigned t = 0; t < KVO_TIERS_MAX; t++) {
+        uint64_t copy = word_load(&r->copy[t]);
+        if (copy_pins(copy) || copy_state(copy) == BLOCK_FILLING || copy_state(copy) == BLOCK_BAD)
+            return true;
+    }
+    return false;
+}
+
+/* No new reader or transfer, and the old ones gone. */
 static int hide(kvo_store *s, rewriting *w)
 {
     block_record *r = &s->records[w->record];
     int status = KVO_OK;
     store_lock(s);
     word_change(&r->life, LIFE_FLAG(LIFE_SEALED), 0);
-    while (status == KVO_OK && pinned(r))
+    while (status == KVO_OK && busy(r))
         if (w->deadline == 0 || !store_wait(s, w->deadline))
             status = KVO_BUSY;
+    mark(r, true);
     store_unlock(s);
     return status;
 }
@@ -133,8 +145,13 @@ static int hide(kvo_store *s, rewriting *w)
 static int forget_old(kvo_store *s, rewriting *w)
 {
     int r = store_invalidate_stale(s, w->identity.key_hash, w->deadline);
-    int r2 = store_invalidate_copies(s, &w->record, 1, w->level);
-    return r == 0 && r2 == 0 ? KVO_OK : base_status_of_errno(r ? r : r2);
+    if (r == -ETIMEDOUT)
+        return KVO_BUSY;
+    if (r == 0) {
+        w->invalidated = true;
+        r = store_invalidate_copies(s, &w->record, 1, w->level);
+    }
+    return r == 0 ? KVO_OK : base_status_of_errno(r);
 }
 
 static void show(kvo_store *s, rewriting *w, kvo_answer *answer)
@@ -152,8 +169,7 @@ static void show(kvo_store *s, rewriting *w, kvo_answer *answer)
         (void)gone;
     }
     uint64_t life = word_load(&r->life);
-    unsigned flags = life_flags(life) & (unsigned)(LIFE_USED | LIFE_HELD);
-    word_store(&r->life, life_make(life_incarnation(life) + 1, life_rewrites(life) + 1, NULL, flags));
+    word_store(&r->life, life_make(life_incarnation(life) + 1, life_rewrites(life) + 1, NULL, LIFE_USED));
     identity_store(&s->identities[w->record], &w->identity);
     store_copy_set(s, w->record, 0, copy_make(w->slot, BLOCK_VALID, w->format, w->generation));
     word_change(&r->life, 0, LIFE_FLAG(LIFE_SEALED));
@@ -210,7 +226,10 @@ int kvo_rewrite(kvo_store *s, const kvo_names *names, const kvo_memory *memory, 
         identity_key(names, i, &w.identity);
         w.identity.payload_bytes = (uint32_t)bytes;
         w.generation = 0;
+        w.written = w.invalidated = false;
         answers[i].status = store_put_length(s, names->space, bytes);
+        if (!s->ghost && !store_segments_there(segments, count))
+            answers[i].status = KVO_E_ARGUMENT;
         if (answers[i].status == KVO_OK)
             answers[i].status = rewrite_one(s, &w, segments, count, &answers[i]);
         segments += count;

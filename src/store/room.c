@@ -5,6 +5,7 @@
  * are demoted together, and each victim's copy is discarded when its slot is needed, not before, so
  * that a block which is used meanwhile is saved. All under the store's lock, which demotion lets go.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "store/store.h"
@@ -50,6 +51,7 @@ static place_found queue_fill(kvo_store *s, unsigned tier, uint32_t stride)
     store_tier *t = &s->tiers[tier];
     queue_clear(t);
     atomic_store(&t->queue_old, false);
+    atomic_store(&t->queue_limit, UINT64_MAX); /* what changes during the scan counts too */
     store_holds_expire(s);
     store_relink(s);
     place_query query = query_for(s, tier, stride);
@@ -58,8 +60,7 @@ static place_found queue_fill(kvo_store *s, unsigned tier, uint32_t stride)
     t->queue_stride = stride;
     for (uint32_t i = 0; i < found.count; i++)
         bits_set(t->queued, t->queue[i].record);
-    if (found.count)
-        atomic_store(&t->queue_limit, t->queue[found.count - 1].key);
+    atomic_store(&t->queue_limit, found.count ? t->queue[found.count - 1].key : 0);
     return found;
 }
 
@@ -151,6 +152,8 @@ static bool yield(kvo_store *s, store_tier *t, uint32_t record)
     place_victim *v = queue_head(s, t, t->queue_stride);
     if (v == NULL || v->record != record)
         return true; /* things have changed: look again */
+    if (v->orphan)
+        ledger_count(&s->ledger, t->account, LEDGER_ORPHANS, 1);
     queue_pop(t);
     return evict(s, t->number, record, KVO_CAUSE_YIELD);
 }
@@ -194,40 +197,99 @@ static bool may_leave(const kvo_store *s, uint32_t record, unsigned tier)
            !(s->anchored && above(s, record, tier));
 }
 
-/* Frees a segment of another stride, whole, if its best block is worth less than our next victim. */
+/* The blocks of a segment, deepest first, and which of them have a child elsewhere in the tier. */
+typedef struct leaving {
+    uint32_t *records;
+    uint32_t count, most;
+    uint64_t *outside; /* one bit a record */
+    size_t bytes;
+} leaving;
+
+static bool in_segment(const kvo_store *s, unsigned tier, uint32_t segment, uint32_t record)
+{
+    uint64_t copy = word_load(&s->records[record].copy[tier]);
+    return copy_state(copy) != BLOCK_EMPTY && place_segment_of(&s->tiers[tier].space, copy_slot(copy)) == segment;
+}
+
+static int deepest_first(const void *a, const void *b, void *context)
+{
+    const block_record *records = context;
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    uint32_t dx = tree_depth(word_load(&records[x].tree)), dy = tree_depth(word_load(&records[y].tree));
+    if (dx != dy)
+        return dx > dy ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+static bool leaving_list(kvo_store *s, unsigned tier, uint32_t segment, leaving *l)
+{
+    uint32_t end = atomic_load(&s->record_end);
+    l->most = s->tiers[tier].space.segments[segment].used;
+    l->bytes = (end / 64 + 1) * sizeof *l->outside + l->most * sizeof *l->records;
+    l->outside = s->env->alloc(s->env, l->bytes);
+    if (l->outside == NULL)
+        return false;
+    l->records = (uint32_t *)(void *)(l->outside + end / 64 + 1);
+    for (uint32_t i = 0; i < end; i++) {
+        uint32_t parent = store_parent(s, i);
+        bool here = in_segment(s, tier, segment, i);
+        if (here && l->count < l->most)
+            l->records[l->count++] = i;
+        if (!here && parent != BLOCK_NONE && copy_state(word_load(&s->records[i].copy[tier])) != BLOCK_EMPTY)
+            bits_set(l->outside, parent);
+    }
+    qsort_r(l->records, l->count, sizeof *l->records, deepest_first, s->records);
+    return true;
+}
+
+/* Brings down what lies nowhere below. true: anchoring has to yield for some. */
+static bool leaving_demote(kvo_store *s, unsigned tier, uint32_t segment, const leaving *l)
+{
+    uint32_t records[STORE_WINDOW];
+    int results[STORE_WINDOW];
+    bool yields = false;
+    for (uint32_t i = 0, n = 0; tier + 1 < s->tier_count && i < l->count; i++) {
+        uint32_t record = l->records[i];
+        if (in_segment(s, tier, segment, record) && may_leave(s, record, tier) && !below(s, record, tier))
+            records[n++] = record;
+        if (n < STORE_WINDOW && i + 1 < l->count)
+            continue;
+        store_demote(s, records, n, tier + 1, results);
+        while (n)
+            yields |= results[--n] == KVO_SHORT;
+    }
+    return yields;
+}
+
+/* Frees a segment of another stride, whole. false: some of its blocks have to stay. */
 static bool evict_segment(kvo_store *s, unsigned tier, uint32_t segment)
 {
     store_tier *t = &s->tiers[tier];
-    uint32_t records[STORE_WINDOW];
-    int results[STORE_WINDOW];
+    leaving l = {.count = 0};
+    if (!leaving_list(s, tier, segment, &l))
+        return false;
     place_segment_drain(&t->space, segment);
-    for (bool progress = true; progress && t->space.segments[segment].used;) {
-        size_t n = 0;
-        progress = false;
-        for (uint32_t i = 0; i < atomic_load(&s->record_end) && n < STORE_WINDOW; i++) {
-            uint64_t copy = word_load(&s->records[i].copy[tier]);
-            if (copy_state(copy) == BLOCK_EMPTY || place_segment_of(&t->space, copy_slot(copy)) != segment ||
-                !may_leave(s, i, tier))
-                continue;
-            if (tier + 1 == s->tier_count || below(s, i, tier))
-                progress |= evict(s, tier, i, KVO_CAUSE_RESIZE);
-            else
-                records[n++] = i;
-        }
-        if (n)
-            store_demote(s, records, n, tier + 1, results);
-        for (size_t k = 0; k < n; k++)
-            progress |= results[k] == KVO_OK ||
-                        (results[k] == KVO_SHORT && may_leave(s, records[k], tier) &&
-                         evict(s, tier, records[k], KVO_CAUSE_YIELD));
+    bool yields = leaving_demote(s, tier, segment, &l), last = tier + 1 == s->tier_count;
+    for (uint32_t i = 0; i < l.count; i++) {
+        uint32_t record = l.records[i];
+        if (!in_segment(s, tier, segment, record) || !may_leave(s, record, tier))
+            continue;
+        if (last || below(s, record, tier))
+            evict(s, tier, record, bits_get(l.outside, record) ? KVO_CAUSE_ORPHAN : KVO_CAUSE_RESIZE);
+        else if (yields)
+            evict(s, tier, record, KVO_CAUSE_YIELD);
     }
-    return t->space.segments[segment].used == 0;
+    bool done = t->space.segments[segment].used == 0;
+    if (!done)
+        place_segment_undrain(&t->space, segment);
+    s->env->free(s->env, l.outside, l.bytes);
+    return done;
 }
 
 static bool other_segment(kvo_store *s, unsigned tier, uint32_t stride, uint64_t head_key)
 {
     store_tier *t = &s->tiers[tier];
-    size_t bytes = t->space.segment_count * sizeof(uint64_t);
+    size_t bytes = 2 * t->space.segment_count * sizeof(uint64_t);
     uint64_t *scratch = s->env->alloc(s->env, bytes), key = 0;
     if (scratch == NULL)
         return false;
@@ -253,10 +315,10 @@ static int make_room(kvo_store *s, unsigned tier, uint32_t stride, bool *waited)
         if (t->demoting)
             return KVO_BUSY;
         place_found found = queue_fill(s, tier, filter);
+        if (found.changed)
+            return KVO_OK;
         v = found.count ? &t->queue[t->queue_first] : NULL;
         if (v == NULL && filter && other_segment(s, tier, stride, UINT64_MAX))
-            return KVO_OK;
-        if (v == NULL && found.eligible) /* they changed while we chose */
             return KVO_OK;
         if (v == NULL)
             return found.anchored ? KVO_SHORT : KVO_BUSY;

@@ -43,41 +43,62 @@ int store_spaces_save(kvo_store *s)
         base_put_u32(at + 68, (uint32_t)n);
         used += ENTRY_HEAD + n;
     }
-    tier_medium *home = s->tiers[s->home].io;
-    int r = home->ops->note_write(home, TIER_NOTE_SPACES, bytes, used);
+    int r = 0;
+    for (unsigned t = 0; r == 0 && t < s->tier_count; t++) /* every medium describes what it holds */
+        if (s->tiers[t].persistent)
+            r = s->tiers[t].io->ops->note_write(s->tiers[t].io, TIER_NOTE_SPACES, bytes, used);
     s->env->free(s->env, bytes, capacity);
     return r;
 }
 
-int store_spaces_load(kvo_store *s, kvo_error *error)
+/* One space of a note. Media that were written together agree; others do not belong together. */
+static int take(kvo_store *s, const char *path, const uint8_t *entry, size_t left, size_t *bytes, kvo_error *error)
+{
+    base_space_record record;
+    char label[BASE_SPACE_LABEL_MAX + 1];
+    uint32_t number = base_get_u32(entry), encoded = base_get_u32(entry + 68);
+    memcpy(label, entry + 4, sizeof label);
+    label[sizeof label - 1] = 0;
+    *bytes = ENTRY_HEAD + encoded;
+    if (number == 0 || number > KVO_SPACES_MAX || encoded > left - ENTRY_HEAD ||
+        base_space_decode(entry + ENTRY_HEAD, encoded, &record) != KVO_OK)
+        return base_fail(error, KVO_E_DAMAGED, "%s/spaces: not readable by this version", path);
+    const store_space *have = &s->spaces[number];
+    if (!have->used)
+        return add(s, number, label, &record);
+    uint8_t digest[32], wants[BASE_SPACE_ENCODED_MAX];
+    int r = base_sha256(wants, base_space_record_encode(&record, wants, sizeof wants), digest);
+    if (r == KVO_OK && (strcmp(have->label, label) != 0 || memcmp(have->digest, digest, 32) != 0))
+        r = base_fail(error, KVO_E_MISMATCH,
+                      "%s: its space \"%s\" has the number of another tier's space \"%s\": these directories were not "
+                      "written by one store",
+                      path, label, have->label);
+    return r;
+}
+
+static int load_note(kvo_store *s, tier_medium *io, kvo_error *error)
 {
     void *memory;
-    size_t count;
-    if (s->home == KVO_NO_TIER || s->ghost)
-        return KVO_OK;
-    tier_medium *home = s->tiers[s->home].io;
-    int r = home->ops->note_read(home, TIER_NOTE_SPACES, &memory, &count);
+    size_t count, bytes = 0;
+    int r = io->ops->note_read(io, TIER_NOTE_SPACES, &memory, &count);
     if (r == -ENOENT)
         return KVO_OK;
     if (r != 0)
-        return base_fail(error, base_status_of_errno(r), "%s/spaces: cannot read: %s", home->path, strerror(-r));
-    base_space_record record;
+        return base_fail(error, base_status_of_errno(r), "%s/spaces: cannot read: %s", io->path, strerror(-r));
     int status = KVO_OK;
-    for (size_t at = 0; status == KVO_OK && at + ENTRY_HEAD <= count;) {
-        const uint8_t *entry = (const uint8_t *)memory + at;
-        uint32_t number = base_get_u32(entry), bytes = base_get_u32(entry + 68);
-        char label[BASE_SPACE_LABEL_MAX + 1];
-        memcpy(label, entry + 4, sizeof label);
-        label[sizeof label - 1] = 0;
-        status = number == 0 || number > KVO_SPACES_MAX || bytes > count - at - ENTRY_HEAD
-                     ? KVO_E_DAMAGED
-                     : base_space_decode(entry + ENTRY_HEAD, bytes, &record);
-        if (status == KVO_OK)
-            status = add(s, number, label, &record);
-        at += ENTRY_HEAD + bytes;
-    }
+    for (size_t at = 0; status == KVO_OK && at + ENTRY_HEAD <= count; at += bytes)
+        status = take(s, io->path, (const uint8_t *)memory + at, count - at, &bytes, error);
     s->env->free(s->env, memory, (count + TIER_UNIT - 1) / TIER_UNIT * TIER_UNIT);
-    return status == KVO_OK ? status : base_fail(error, status, "%s/spaces: not readable by this version", home->path);
+    return status;
+}
+
+int store_spaces_load(kvo_store *s, kvo_error *error)
+{
+    int r = KVO_OK;
+    for (unsigned t = 0; r == KVO_OK && t < s->tier_count && !s->ghost; t++)
+        if (s->tiers[t].persistent)
+            r = load_note(s, s->tiers[t].io, error);
+    return r;
 }
 
 static int mismatch(const store_space *have, const base_space_record *asked, kvo_error *error)

@@ -50,13 +50,13 @@ static void add(kvo_store *s, store_tier *t, store_stale stale)
     atomic_store_explicit(&s->activity, 1, memory_order_relaxed);
 }
 
-void store_stale_add(kvo_store *s, unsigned tier, uint32_t slot, uint64_t hash)
+void store_stale_add(kvo_store *s, unsigned tier, uint32_t slot, uint64_t hash, bool keep)
 {
     store_tier *t = &s->tiers[tier];
     if (!t->persistent || s->ghost || s->read_only)
         return;
     store_stale_forget(t, slot);
-    add(s, t, (store_stale){slot, segment_of(t, slot)->epoch, hash});
+    add(s, t, (store_stale){slot, segment_of(t, slot)->epoch, hash, keep});
 }
 
 /* ---- off the medium ---- */
@@ -78,12 +78,14 @@ static void take_turned(const store_tier *t, const store_stale *stale, batch *b)
     b->epoch[b->turned_count++] = segment->epoch;
 }
 
-/* Under the lock: takes free slots whose header may still name `hash` (0 = any) out of use. */
-static void take(store_tier *t, uint64_t hash, batch *b)
+/* Under the lock: takes free slots whose header may still name `hash` (0 = any, with `spare` only those
+   that nothing speaks for) out of use. */
+static void take(store_tier *t, uint64_t hash, bool spare, batch *b)
 {
     for (uint32_t i = 0; i < t->stale_count && b->count < STORE_WINDOW && b->turned_count < STORE_WINDOW;) {
         store_stale stale = t->stale[i];
-        bool wanted = hash == 0 || stale.hash == 0 || stale.hash == hash, mine = is_void(t, &stale);
+        bool wanted = (hash == 0 && !(stale.keep && spare)) || stale.hash == 0 || stale.hash == hash;
+        bool mine = is_void(t, &stale);
         if (wanted && !mine && segment_of(t, stale.slot)->epoch != stale.epoch) {
             take_turned(t, &stale, b);
             mine = true;
@@ -125,12 +127,18 @@ static int invalidate(kvo_store *s, unsigned tier, const batch *b)
     return invalidated ? invalidated : r;
 }
 
-static int invalidate_tier(kvo_store *s, unsigned tier, uint64_t hash, uint64_t deadline)
+static int invalidate_tier(kvo_store *s, unsigned tier, uint64_t hash, bool spare, uint64_t deadline)
 {
-    for (;;) {
+    /* What is evicted while we work is not ours: at most as many rounds as there are entries now. */
+    store_lock(s);
+    uint64_t rounds = s->tiers[tier].stale_count;
+    store_unlock(s);
+    for (uint64_t round = 0;; round++) {
         batch b = {.count = 0};
+        if (round > rounds && hash == 0)
+            return 0;
         store_lock(s);
-        take(&s->tiers[tier], hash, &b);
+        take(&s->tiers[tier], hash, spare, &b);
         bool none = b.count + b.turned_count == 0;
         bool late = none && b.busy && (deadline == 0 || !store_wait(s, deadline));
         store_unlock(s);
@@ -144,15 +152,22 @@ static int invalidate_tier(kvo_store *s, unsigned tier, uint64_t hash, uint64_t 
     }
 }
 
-int store_invalidate_stale(kvo_store *s, uint64_t hash, uint64_t deadline)
+static int invalidate_all(kvo_store *s, uint64_t hash, bool spare, uint64_t deadline)
 {
     int result = 0;
     for (unsigned t = 0; t < s->tier_count; t++) {
         if (!s->tiers[t].persistent || s->ghost || s->read_only)
             continue;
-        int r = invalidate_tier(s, t, hash, deadline);
+        int r = invalidate_tier(s, t, hash, spare, deadline);
         if (r != 0)
             result = r;
     }
     return result;
 }
+
+int store_invalidate_stale(kvo_store *s, uint64_t hash, uint64_t deadline)
+{
+    return invalidate_all(s, hash, false, deadline);
+}
+
+int store_invalidate_evicted(kvo_store *s) { return invalidate_all(s, 0, true, 0); }

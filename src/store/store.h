@@ -40,6 +40,7 @@ typedef struct store_stale {
     uint32_t slot;
     uint32_t epoch; /* of its segment; another one there now: the header is void anyway */
     uint64_t hash;
+    bool keep; /* what is there may be whole: only a remove or a rewrite of its name needs it gone */
 } store_stale;
 
 typedef struct store_tier {
@@ -149,6 +150,7 @@ struct kvo_store {
     pthread_cond_t keeper_wake;
     bool keeper_runs, keeper_stops;
     _Atomic uint32_t intents; /* some block may have an intent to carry out */
+    atomic_bool intents_left; /* one could not be carried out yet */
     _Atomic uint64_t activity;      /* anything that a write-out would write */
     uint64_t recovered, unfinished, damaged;
 };
@@ -204,11 +206,17 @@ void store_reap(kvo_store *s, uint32_t record);
 void store_unpin(kvo_store *s, uint32_t record, unsigned tier);
 /* A copy that did not match its digest: never served again, and its name is free at once if it was
    the last one. The caller's pin on it is given up. Not under the lock. */
-void store_quarantine(kvo_store *s, uint32_t record, unsigned tier);
-/* Under the lock: the same for a copy that nobody pinned to read it. */
-void store_retire(kvo_store *s, uint32_t record, unsigned tier);
+void store_quarantine(kvo_store *s, uint32_t record, unsigned tier, int result);
+/* Under the lock: the same for a copy that nobody pinned to read it. `result`: -EBADMSG, or why it
+   could not be read, which leaves it on the medium for the next open. */
+void store_retire(kvo_store *s, uint32_t record, unsigned tier, int result);
+/* Under the lock: the copies on media are lost (their headers may be dead); the block goes with them
+   unless memory has it. */
+void store_lose_media(kvo_store *s, uint32_t record);
+/* Whether a failed read speaks of that copy alone: the device still answers. Does I/O. */
+bool store_copy_lost(kvo_store *s, unsigned tier, int result);
 /* stale.c. hash 0: it is not known what the header says. */
-void store_stale_add(kvo_store *s, unsigned tier, uint32_t slot, uint64_t hash);
+void store_stale_add(kvo_store *s, unsigned tier, uint32_t slot, uint64_t hash, bool keep);
 void store_stale_forget(store_tier *t, uint32_t slot);
 
 /* ---- room.c, demote.c ---- */
@@ -233,11 +241,15 @@ void store_keeper_stop(kvo_store *s);
 /* Invalidates the headers of stale slots, of one name or (hash 0) all. Takes the lock itself. A negative
    errno: -ETIMEDOUT if some were in use until the deadline. */
 int store_invalidate_stale(kvo_store *s, uint64_t hash, uint64_t deadline);
+/* At recovery and close: of blocks that are gone, sparing copies that only could not be read. */
+int store_invalidate_evicted(kvo_store *s);
 /* Writes dead headers over the copies of blocks that nobody finds any more; 0 or negative errno. */
 int store_invalidate_copies(kvo_store *s, const uint32_t *records, size_t count, int level);
 /* Some block has a new intent: the keeper looks. */
 void store_intents_changed(kvo_store *s);
 int store_recover(kvo_store *s, kvo_error *error);
+/* Once the media may be written. */
+void store_recover_finish(kvo_store *s);
 int store_spaces_load(kvo_store *s, kvo_error *error);
 int store_spaces_save(kvo_store *s);
 void store_holds_expire(kvo_store *s);

@@ -53,6 +53,8 @@ static bool next_listed(kvo_store *s, target_cursor *c, target_hit *hit)
     identity_key(&t->names, hit->index, &key);
     uint32_t record = index_find(&s->index, &key, &life);
     hit->status = KVO_MISS;
+    if (c->hidden && record != BLOCK_NONE && !life_has(life, LIFE_SEALED) && block_tiers(&s->records[record]))
+        hit->status = KVO_PENDING; /* being rewritten */
     if (record != BLOCK_NONE && life_live(life) && block_tiers(&s->records[record])) {
         hit->record = record;
         hit->handle = handle_make(record, life_incarnation(life));

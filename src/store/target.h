@@ -9,6 +9,7 @@ typedef struct target_cursor {
     const kvo_target *target;
     size_t next;  /* in names or handles */
     uint32_t scan; /* in the table of records */
+    bool hidden;   /* a block that a rewrite hides is KVO_PENDING, not KVO_MISS */
 } target_cursor;
 
 typedef struct target_hit {

@@ -112,6 +112,8 @@ int kvo_verify(kvo_store *s, void (*on_bad)(void *context, const kvo_bad_slot *b
     memset(result, 0, sizeof *result);
     if (s->home == KVO_NO_TIER || s->ghost)
         return KVO_E_UNSUPPORTED;
+    if (!s->read_only)
+        return KVO_E_STATE;
     for (unsigned t = 0; t < s->tier_count; t++) {
         if (!s->tiers[t].persistent)
             continue;

@@ -103,6 +103,9 @@ typedef struct tier_ops {
     /* After open, before all else: room for this geometry. geometry.segment_units is 0 before, or
        what the medium has and must stay. A kvo_status. */
     int (*resize)(tier_medium *t, const tier_geometry *geometry, kvo_error *error);
+    /* The end of a successful opening: the medium says that it is in use, and a smaller size is made
+       true. A kvo_status. */
+    int (*begin)(tier_medium *t, kvo_error *error);
     void (*close)(tier_medium *t);
     void *(*memory)(tier_medium *t, uint32_t slot);
     const void *(*readable)(tier_medium *t, uint32_t slot);
@@ -139,6 +142,7 @@ const tier_ops *tier_ops_of(int kind);
 /* Wrappers. */
 int tier_open(const tier_config *config, tier_medium **out, kvo_error *error);
 int tier_resize(tier_medium *t, const tier_geometry *geometry, kvo_error *error);
+int tier_begin(tier_medium *t, kvo_error *error);
 void tier_close(tier_medium *t);
 void *tier_memory(tier_medium *t, uint32_t slot);
 const void *tier_readable(tier_medium *t, uint32_t slot);

@@ -36,6 +36,8 @@ int tier_resize(tier_medium *t, const tier_geometry *geometry, kvo_error *error)
     return r;
 }
 
+int tier_begin(tier_medium *t, kvo_error *error) { return t->ops->begin ? t->ops->begin(t, error) : KVO_OK; }
+
 void tier_close(tier_medium *t)
 {
     if (t)

@@ -111,6 +111,21 @@ static int each_entry(void *context, const char *name)
     return 1;
 }
 
+/* The new directory's own entry. Where the parent cannot be flushed, a power cut may cost the directory. */
+static void flush_parent(disk *d)
+{
+    char parent[4096];
+    const char *slash = strrchr(d->path, '/');
+    size_t length = slash ? (size_t)(slash - d->path) + (slash == d->path) : 1;
+    if (length >= sizeof parent)
+        return;
+    memcpy(parent, slash ? d->path : ".", length);
+    parent[length] = 0;
+    int r = d->env->flush_directory(d->env, parent);
+    if (r != 0)
+        disk_log(d, "%s: cannot flush the directory: %s", parent, strerror(-r));
+}
+
 static int check_directory(disk *d, kvo_error *error)
 {
     char foreign[256];
@@ -119,6 +134,8 @@ static int check_directory(disk *d, kvo_error *error)
         if (r != 0 && r != -EEXIST)
             return base_fail(error, base_status_of_errno(r), "%s: cannot create the directory: %s", d->path,
                              strerror(-r));
+        if (r == 0)
+            flush_parent(d);
     }
     int r = d->env->list(d->env, d->path, each_entry, foreign);
     if (r > 0)
@@ -365,28 +382,35 @@ static int resize_files(disk *d, uint64_t bytes, uint64_t *had, kvo_error *error
     return KVO_OK;
 }
 
-/* The superblock says the new size before the file gets smaller, and after it got larger. */
 static int disk_resize(tier_medium *t, const tier_geometry *geometry, kvo_error *error)
 {
     disk *d = disk_of(t);
-    uint64_t bytes = tier_units(geometry) * TIER_UNIT;
+    uint64_t had = 0;
     d->on_medium_bytes = (size_t)geometry->segment_count * sizeof *d->on_medium;
     d->on_medium = d->env->alloc(d->env, d->on_medium_bytes);
     if (d->on_medium == NULL)
         return base_fail(error, KVO_E_MEMORY, "%s: no memory for %u segments", d->path, geometry->segment_count);
+    t->data_bytes = tier_units(geometry) * TIER_UNIT;
+    int r = d->read_only ? KVO_OK : resize_files(d, t->data_bytes, &had, error);
+    if (r == KVO_OK)
+        t->geometry = *geometry;
+    return r;
+}
+
+/* The superblock says the new size before the file gets smaller; it got larger before. */
+static int disk_begin(tier_medium *t, kvo_error *error)
+{
+    disk *d = disk_of(t);
     uint64_t had = 0;
-    int r = d->read_only ? KVO_OK : resize_files(d, bytes, &had, error);
-    if (r != KVO_OK)
-        return r;
-    t->geometry = *geometry;
-    t->data_bytes = bytes;
     if (d->read_only)
         return KVO_OK;
-    r = disk_super_store(d, false);
+    int r = disk_super_store(d, false);
     if (r == 0)
         r = d->env->flush(d->env, d->super_file);
-    if (r == 0 && had > bytes)
-        r = d->env->truncate(d->env, d->data_file, bytes);
+    if (r == 0)
+        r = d->env->file_bytes(d->env, d->data_file, &had);
+    if (r == 0 && had > t->data_bytes)
+        r = d->env->truncate(d->env, d->data_file, t->data_bytes);
     if (r == 0)
         r = d->env->flush_directory(d->env, d->path);
     return r == 0 ? KVO_OK
@@ -421,6 +445,7 @@ const tier_ops tier_disk = {
     .kind = "disk",
     .open = disk_open,
     .resize = disk_resize,
+    .begin = disk_begin,
     .close = disk_close,
     .write = disk_write,
     .read = disk_read,
