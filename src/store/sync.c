@@ -129,6 +129,9 @@ int store_sync_answers(kvo_store *s, kvo_answer *answers, size_t count, int leve
             sync_add(s, &y, answers[i].handle, &answers[i]);
     if (y.count)
         sync_window(s, &y);
+    for (size_t i = 0; i < count; i++)
+        if (answers[i].status == KVO_GONE) /* stored, and gone before it got there */
+            answers[i].status = answers[i].handle ? KVO_SHORT : KVO_GONE;
     int flushed = KVO_OK;
     if (level == KVO_SAFE) {
         pthread_mutex_lock(&s->flush_lock);
