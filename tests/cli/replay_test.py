@@ -125,6 +125,7 @@ def test_a_second_replay_finds_what_the_first_left(folder):
     assert first["hits"] == first["bound_hits"] and again["hits"] == again["references"] == first["references"]
     assert again["wrong_reads"] == 0 and again["tiers"][1]["written_bytes"] == 0
     assert "replay" in kvonce("replay", trace, "--tiers", tiers, "--block-bytes", 2 * BLOCK, code=2)
+    assert "cut off" in kvonce("replay", trace, "--tiers", tiers, "--block-bytes", BLOCK // 2, code=2)
     other = replay(trace, tiers, "--block-bytes", BLOCK, "--space", "other", "--limit", 3)
     assert other["hits"] == other["bound_hits"]
 
