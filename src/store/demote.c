@@ -166,12 +166,16 @@ static int bring(kvo_store *s, const demotion *d, tier_io *read)
     uint8_t digest[16];
     uint32_t bytes = read->identity.payload_bytes;
     tier_read(s->tiers[d->from].io, read, 1);
+    if (read->result == -EIO) /* an error may pass */
+        tier_read(s->tiers[d->from].io, read, 1);
     if (read->result != 0)
         return read->result;
     digest_of(read->memory, bytes, digest);
     ledger_total_add(&s->ledger, LEDGER_VERIFIED, 1);
     memset((uint8_t *)read->memory + bytes, 0, tier_payload_span(bytes) - bytes);
-    return store_digest_same(digest, read->identity.digest) ? 0 : -EBADMSG;
+    if (!store_digest_same(digest, read->identity.digest))
+        read->result = -EBADMSG;
+    return read->result;
 }
 
 /* Not under the lock. Blocks whose source was bad are left out of the write. */

@@ -182,6 +182,8 @@ static void read_tier(kvo_store *s, fetch_item *items, size_t count, unsigned ti
         tier_read(s->tiers[tier].io, ios, n);
     for (size_t k = 0; k < n; k++) {
         fetch_item *item = &items[which[k]];
+        if (ios[k].result == -EIO) /* an error may pass: once more before it counts */
+            tier_read(s->tiers[tier].io, &ios[k], 1);
         int result = ios[k].result;
         if (result == 0 && item->how == FETCH_PROMOTE && !whole(s, item, ios[k].memory))
             result = -EBADMSG;

@@ -147,8 +147,7 @@ static int found_live(recovery *v, const tier_slot *slot)
     else
         merge_delta(&s->records[record], slot);
     if (record == BLOCK_NONE) {
-        place_slot_free(&v->t->space, slot->slot);
-        v->lacking++;
+        v->lacking++; /* the slot stays taken, or its segment were given away and the rest miscounted */
         return 0;
     }
     take_slot(v, record, slot);

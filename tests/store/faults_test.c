@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A read that fails, memory that runs short, a caller's buffer that changes: none of it is proof against a
+   copy that somebody was told is safe. */
+#include "faulty.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const size_t bytes = 65536;
+
+static void put_safe(uint64_t number)
+{
+    kvo_put_options o = KVO_PUT_OPTIONS_INIT;
+    kvo_answer answer;
+    o.level = KVO_SAFE;
+    assert_int_equal(put_as(number, bytes, 0, &o, &answer), KVO_STORED);
+    assert_int_equal(answer.level, KVO_SAFE);
+}
+
+/* Leaves the block on disk alone. */
+static void push_down(const char *tiers, uint64_t number)
+{
+    kvo_answer answer;
+    faulty_open(tiers);
+    put_safe(number);
+    fill_with(1000, 20, bytes);
+    assert_int_equal(kvo_sync(store, NULL, KVO_WRITTEN, KVO_FOREVER, NULL), KVO_OK); /* so that no later demotion needs its slot */
+    assert_int_equal(exists(number, &answer), KVO_OK);
+    assert_int_equal(answer.tier, store_stat().present_tier_count - 1);
+}
+
+static void one_error(const char *tiers)
+{
+    push_down(tiers, 1);
+    atomic_store(&faulty.block_reads, 1);
+    assert_int_equal(get(1, bytes), KVO_OK);
+    assert_int_equal(atomic_load(&faulty.block_reads), 0);
+    check_valid();
+    assert_int_equal(get(1, bytes), KVO_OK);
+    close_store();
+}
+
+static void an_error_that_passes_is_read_over(void **state)
+{
+    (void)state;
+    one_error("disk:@0:64blk");
+}
+
+static void an_error_that_passes_is_read_over_on_the_way_up(void **state)
+{
+    (void)state;
+    one_error("dram:4blk,disk:@0:64blk");
+}
+
+/* Its sector is bad and the rest of the device answers. */
+static void cannot_be_read(const char *tiers)
+{
+    push_down(tiers, 1);
+    atomic_store(&faulty.block_reads, ALWAYS);
+    assert_int_not_equal(get(1, bytes), KVO_OK);
+    check_valid();
+    atomic_store(&faulty.block_reads, 0);
+    close_store();
+    open_store(tiers);
+    assert_int_equal(get(1, bytes), KVO_OK);
+    close_store();
+}
+
+static void a_copy_that_cannot_be_read_stays_for_the_next_open(void **state)
+{
+    (void)state;
+    cannot_be_read("disk:@0:64blk");
+}
+
+static void a_copy_that_cannot_be_brought_up_stays_for_the_next_open(void **state)
+{
+    (void)state;
+    cannot_be_read("dram:4blk,disk:@0:64blk");
+}
+
+static void killed_after_an_error(void *context)
+{
+    (void)context;
+    faulty_open("disk:@0:64blk");
+    put_safe(1);
+    atomic_store(&faulty.block_reads, ALWAYS);
+    if (get(1, bytes) == KVO_OK)
+        _exit(1);
+    atomic_store(&faulty.block_reads, 0);
+    kvo_write_out(store);
+    _exit(0);
+}
+
+static void a_copy_that_cannot_be_read_survives_a_kill(void **state)
+{
+    (void)state;
+    assert_child_ok(in_child(killed_after_an_error, NULL));
+    open_store("disk:@0:64blk");
+    assert_int_equal(get(1, bytes), KVO_OK);
+    close_store();
+}
+
+static void no_answer(const char *tiers)
+{
+    push_down(tiers, 1);
+    atomic_store(&faulty.all_reads, ALWAYS);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(get(1, bytes), KVO_BUSY);
+    check_valid();
+    assert_int_equal(exists(1, NULL), KVO_OK);
+    atomic_store(&faulty.all_reads, 0);
+    assert_int_equal(get(1, bytes), KVO_OK);
+    assert_true(store_stat().digest_misses == 0);
+    close_store();
+}
+
+static void a_device_that_does_not_answer_is_busy(void **state)
+{
+    (void)state;
+    no_answer("disk:@0:64blk");
+}
+
+static void a_device_below_memory_that_does_not_answer_is_busy(void **state)
+{
+    (void)state;
+    no_answer("dram:4blk,disk:@0:64blk");
+}
+
+/* What could not be read is removed as what was evicted is. */
+static void unreadable_then(void (*then)(void), int expected, uint32_t version)
+{
+    push_down("disk:@0:64blk", 1);
+    atomic_store(&faulty.block_reads, ALWAYS);
+    assert_int_not_equal(get(1, bytes), KVO_OK);
+    atomic_store(&faulty.block_reads, 0);
+    then();
+    check_valid();
+    close_store();
+    open_store("disk:@0:64blk");
+    assert_int_equal(get_as(1, bytes, version, NULL, NULL), expected);
+    close_store();
+}
+
+static void removes(void) { drop(1, KVO_SAFE); }
+
+static void removes_all(void)
+{
+    kvo_target all = {.by = KVO_BY_ALL};
+    assert_int_equal(kvo_remove(store, &all, KVO_SAFE, KVO_FOREVER, NULL, NULL), KVO_OK);
+}
+
+static void puts_again(void)
+{
+    kvo_put_options o = KVO_PUT_OPTIONS_INIT;
+    o.level = KVO_SAFE;
+    assert_int_equal(put_as(1, bytes, 1, &o, NULL), KVO_STORED);
+}
+
+static void a_copy_that_cannot_be_read_can_be_removed(void **state)
+{
+    (void)state;
+    unreadable_then(removes, KVO_MISS, 0);
+}
+
+static void a_copy_that_cannot_be_read_goes_with_all(void **state)
+{
+    (void)state;
+    unreadable_then(removes_all, KVO_MISS, 0);
+}
+
+static void a_later_put_counts_more_than_an_unreadable_copy(void **state)
+{
+    (void)state;
+    unreadable_then(puts_again, KVO_OK, 1);
+}
+
+/* Every allocation of a get fails in turn. */
+static void short_memory(const char *tiers)
+{
+    int tries = 0;
+    push_down(tiers, 1);
+    for (bool failed = true; failed; tries++) {
+        kvo_get_options o = KVO_GET_OPTIONS_INIT;
+        o.no_promote = 1; /* or it were in memory after the first */
+        atomic_store(&faulty.allocs_until, tries + 1);
+        int r = get_as(1, bytes, 0, &o, NULL);
+        failed = atomic_exchange(&faulty.allocs_until, 0) <= 0;
+        assert_true(r == KVO_OK || r == KVO_BUSY || r == KVO_E_MEMORY);
+        assert_int_equal(exists(1, NULL), KVO_OK);
+        assert_int_equal(get_as(1, bytes, 0, &o, NULL), KVO_OK);
+        check_valid();
+    }
+    assert_true(tries > 2);
+    close_store();
+}
+
+static void memory_that_runs_short_costs_nothing(void **state)
+{
+    (void)state;
+    short_memory("disk:@0:64blk");
+    fixture_remove(0);
+    short_memory("dram:4blk,disk:@0:64blk");
+}
+
+/* ---- a buffer that changes while a get fills it ---- */
+
+enum { SHARED = 8, TURNS = 1500 };
+static uint8_t *target;
+
+static void *get_into_it(void *context)
+{
+    uint64_t first = (uint64_t)(uintptr_t)context;
+    for (int i = 0; i < TURNS; i++) {
+        kvo_segment segment = {target, bytes};
+        kvo_memory memory = {&segment, NULL};
+        kvo_answer answer;
+        kvo_names names = names_of(first + (uint64_t)i % 4, 1);
+        if (kvo_get(store, &names, &memory, NULL, &answer) != KVO_OK)
+            return store; /* not NULL */
+    }
+    return NULL;
+}
+
+static void two_gets_into_one_buffer(const char *tiers)
+{
+    pthread_t threads[2];
+    target = malloc(bytes);
+    open_store(tiers);
+    for (uint64_t i = 0; i < SHARED; i++)
+        put_safe(i);
+    for (uintptr_t i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, get_into_it, (void *)(i * 4)), 0);
+    for (int i = 0; i < 2; i++) {
+        void *failed;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+    }
+    for (uint64_t i = 0; i < SHARED; i++)
+        assert_int_equal(get(i, bytes), KVO_OK);
+    free(target);
+    close_store();
+    open_store(tiers);
+    for (uint64_t i = 0; i < SHARED; i++)
+        assert_int_equal(get(i, bytes), KVO_OK);
+    close_store();
+}
+
+static void two_gets_into_one_buffer_cost_no_copy(void **state)
+{
+    (void)state;
+    if (TEST_SANITIZES_THREADS) /* the race is the caller's, on purpose */
+        skip();
+    two_gets_into_one_buffer("dram:16blk,disk:@0:64blk");
+    fixture_remove(0);
+    two_gets_into_one_buffer("disk:@0:64blk");
+}
+
+/* ---- a mover's source ---- */
+
+static void damage(uint64_t number)
+{
+    char path[128];
+    block_identity key;
+    uint64_t life;
+    kvo_names names = names_of(number, 1);
+    identity_key(&names, 0, &key);
+    uint32_t record = index_find(&store->index, &key, &life);
+    uint64_t slot = copy_slot(word_load(&store->records[record].copy[0]));
+    snprintf(path, sizeof path, "%s/data", fixture_path(0));
+    FILE *file = fopen(path, "r+");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, (long)(slot * 4096 + 4096 + 100), SEEK_SET), 0);
+    assert_true(fputs("damage", file) > 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Between two disks: what does not match is not written below, and is in nobody's way. */
+static void a_damaged_source_is_not_moved(void **state)
+{
+    (void)state;
+    open_store("disk:@0:4blk,disk:@1:64blk");
+    put_safe(1);
+    damage(1);
+    for (uint64_t i = 0; i < 20; i++)
+        assert_int_equal(put(100 + i, bytes), KVO_STORED);
+    assert_int_equal(exists(1, NULL), KVO_MISS);
+    assert_int_equal(get(1, bytes), KVO_MISS);
+    assert_int_equal(store_stat().digest_misses, 1);
+    assert_int_equal(tier_stat(1).io_errors, 0);
+    close_store();
+}
+
+static int put_at_once(uint64_t number)
+{
+    kvo_put_options o = KVO_PUT_OPTIONS_INIT;
+    o.deadline_ns = 0;
+    return put_as(number, bytes, 0, &o, NULL);
+}
+
+static void a_source_that_does_not_answer_stays(void **state)
+{
+    (void)state;
+    faulty_open("disk:@0:4blk,disk:@1:64blk");
+    for (uint64_t i = 0; i < 4; i++)
+        put_safe(i);
+    atomic_store(&faulty.all_reads, ALWAYS);
+    for (uint64_t i = 0; i < 3; i++)
+        assert_int_not_equal(put_at_once(100 + i), KVO_STORED);
+    check_valid();
+    for (uint64_t i = 0; i < 4; i++)
+        assert_int_equal(exists(i, NULL), KVO_OK);
+    atomic_store(&faulty.all_reads, 0);
+    for (uint64_t i = 0; i < 20; i++)
+        assert_int_equal(put(200 + i, bytes), KVO_STORED);
+    for (uint64_t i = 0; i < 4; i++)
+        assert_int_equal(get(i, bytes), KVO_OK);
+    close_store();
+}
+
+/* ---- a prefetch that has no room ---- */
+
+static void a_prefetch_without_room_reads_nothing(void **state)
+{
+    (void)state;
+    kvo_pin pins[4];
+    kvo_policy policy = KVO_POLICY_INIT;
+    options.write_out_ns = 1000000;
+    push_down("dram:4blk,disk:@0:64blk", 1);
+    for (uint64_t i = 0; i < 4; i++) {
+        put_safe(10 + i);
+        assert_int_equal(pin(10 + i, &pins[i]), KVO_OK);
+    }
+    long before = atomic_load(&faulty.reads_made);
+    policy.intent = KVO_INTENT_PREFETCH;
+    assert_int_equal(set_policy(1, &policy, KVO_POLICY_INTENT), KVO_OK);
+    usleep(400000); /* many rounds of the keeper */
+    assert_int_equal(atomic_load(&faulty.reads_made), before);
+    assert_int_equal(kvo_unpin(store, pins, 4), KVO_OK);
+    kvo_answer answer = {.tier = 1};
+    for (int i = 0; i < 3000 && answer.tier != 0; i++) {
+        usleep(10000);
+        exists(1, &answer);
+    }
+    assert_int_equal(answer.tier, 0); /* once there is room */
+    close_store();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        FIXTURE_TEST(an_error_that_passes_is_read_over),
+        FIXTURE_TEST(an_error_that_passes_is_read_over_on_the_way_up),
+        FIXTURE_TEST(a_copy_that_cannot_be_read_stays_for_the_next_open),
+        FIXTURE_TEST(a_copy_that_cannot_be_brought_up_stays_for_the_next_open),
+        FIXTURE_TEST(a_copy_that_cannot_be_read_survives_a_kill),
+        FIXTURE_TEST(a_device_that_does_not_answer_is_busy),
+        FIXTURE_TEST(a_device_below_memory_that_does_not_answer_is_busy),
+        FIXTURE_TEST(a_copy_that_cannot_be_read_can_be_removed),
+        FIXTURE_TEST(a_copy_that_cannot_be_read_goes_with_all),
+        FIXTURE_TEST(a_later_put_counts_more_than_an_unreadable_copy),
+        FIXTURE_TEST(memory_that_runs_short_costs_nothing),
+        FIXTURE_TEST(two_gets_into_one_buffer_cost_no_copy),
+        FIXTURE_TEST(a_damaged_source_is_not_moved),
+        FIXTURE_TEST(a_source_that_does_not_answer_stays),
+        FIXTURE_TEST(a_prefetch_without_room_reads_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

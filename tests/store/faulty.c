@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "faulty.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+faulty_calls faulty;
+
+static base_env machine;
+
+/* Whether this call is one that fails. */
+static bool falls(_Atomic int *left)
+{
+    int n = atomic_load(left);
+    if (n == ALWAYS)
+        return true;
+    while (n > 0)
+        if (atomic_compare_exchange_weak(left, &n, n - 1))
+            return true;
+    return false;
+}
+
+static ssize_t read_or_fail(base_env *env, int file, const struct iovec *iov, int count, uint64_t offset)
+{
+    (void)env;
+    if (count > 1)
+        atomic_fetch_add(&faulty.reads_made, 1);
+    if (falls(&faulty.all_reads) || (count > 1 && falls(&faulty.block_reads)))
+        return -EIO;
+    return base_env_posix()->read(base_env_posix(), file, iov, count, offset);
+}
+
+static ssize_t write_or_fail(base_env *env, int file, const struct iovec *iov, int count, uint64_t offset)
+{
+    (void)env;
+    if (falls(count > 1 ? &faulty.block_writes : &faulty.page_writes))
+        return -EIO;
+    return base_env_posix()->write(base_env_posix(), file, iov, count, offset);
+}
+
+static void *alloc_or_fail(base_env *env, size_t bytes)
+{
+    (void)env;
+    int left = atomic_load(&faulty.allocs_until);
+    if (left > 0 && atomic_fetch_sub(&faulty.allocs_until, 1) == 1)
+        return NULL;
+    return base_env_posix()->alloc(base_env_posix(), bytes);
+}
+
+int faulty_try_open(const char *tiers, kvo_error *error)
+{
+    char text[1024], paths[4096];
+    kvo_tier_config configs[KVO_TIERS_MAX];
+    uint32_t count;
+    size_t n = 0;
+    for (const char *p = tiers; *p; p++)
+        if (*p == '@')
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s", fixture_path(*++p - '0'));
+        else
+            text[n++] = *p;
+    text[n] = 0;
+    memset(&faulty, 0, sizeof faulty);
+    machine = *base_env_posix();
+    machine.read = read_or_fail;
+    machine.write = write_or_fail;
+    machine.alloc = alloc_or_fail;
+    int r = kvo_parse_tiers(text, configs, &count, paths, sizeof paths, error);
+    return r == KVO_OK ? store_open(&machine, configs, count, &options, &store, error) : r;
+}
+
+void faulty_open(const char *tiers)
+{
+    kvo_error error = {{0}};
+    if (faulty_try_open(tiers, &error) != KVO_OK)
+        fail_msg("open: %s", error.text);
+    space = open_space("a", 65536);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A store on the real machine, whose reads, writes and allocations fail when a test says so. */
+#ifndef FAULTY_H
+#define FAULTY_H
+
+#include <stdatomic.h>
+
+#include "fixture.h"
+
+enum { ALWAYS = 1 << 30 };
+
+/* Each is a number of calls to come that fail (ALWAYS: until it is set to 0), or a sum. */
+typedef struct faulty_calls {
+    _Atomic int block_reads;  /* header and payload of a block */
+    _Atomic int all_reads;    /* these, and every other read */
+    _Atomic int block_writes; /* header and payload */
+    _Atomic int page_writes;  /* whatever is one piece: dead headers, headers of segments, notes */
+    _Atomic int allocs_until; /* n: the nth from now fails, once; 0: none does */
+    _Atomic long reads_made;  /* of blocks */
+} faulty_calls;
+
+extern faulty_calls faulty;
+
+/* As open_store() and try_open(), on that machine; nothing fails at first. */
+void faulty_open(const char *tiers);
+int faulty_try_open(const char *tiers, kvo_error *error);
+
+#endif
