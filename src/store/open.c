@@ -129,11 +129,10 @@ static int cut(kvo_store *s, unsigned i, const kvo_tier_config *c, uint64_t byte
         return KVO_OK;
     }
     uint64_t then = t->io ? t->io->state.block_bytes : 0;
-    if (kept && c->capacity_blocks && then && then != s->options.block_bytes &&
-        c->capacity_blocks * (header + place_payload_units(s->options.block_bytes)) < tier_units(had))
+    if (kept && c->capacity_blocks && then && then != s->options.block_bytes)
         return base_fail(error, KVO_E_MISMATCH,
-                         "%s: was made with blocks of %llu bytes; %llu blocks of %llu bytes would cut off some of it: "
-                         "give the same block_bytes, or a capacity in bytes",
+                         "%s: the store was made with blocks of %llu bytes, and a capacity of %llu blocks is asked for "
+                         "with block_bytes %llu: give the same block_bytes, or a capacity in bytes",
                          t->path, (unsigned long long)then, (unsigned long long)c->capacity_blocks,
                          (unsigned long long)s->options.block_bytes);
     bool fits = c->capacity_blocks

@@ -124,8 +124,10 @@ def test_a_second_replay_finds_what_the_first_left(folder):
     again = replay(trace, tiers, "--block-bytes", BLOCK)
     assert first["hits"] == first["bound_hits"] and again["hits"] == again["references"] == first["references"]
     assert again["wrong_reads"] == 0 and again["tiers"][1]["written_bytes"] == 0
-    assert "replay" in kvonce("replay", trace, "--tiers", tiers, "--block-bytes", 2 * BLOCK, code=2)
-    assert "cut off" in kvonce("replay", trace, "--tiers", tiers, "--block-bytes", BLOCK // 2, code=2)
+    for size in (2 * BLOCK, BLOCK // 2):
+        assert "made with blocks of %d" % BLOCK in kvonce("replay", trace, "--tiers", tiers, "--block-bytes", size, code=2)
+        in_bytes = "dram:64M,disk:%s" % (folder / "disk")
+        assert 'space "replay"' in kvonce("replay", trace, "--tiers", in_bytes, "--block-bytes", size, code=2)
     other = replay(trace, tiers, "--block-bytes", BLOCK, "--space", "other", "--limit", 3)
     assert other["hits"] == other["bound_hits"]
 
