@@ -114,7 +114,8 @@ static int write_ledger(kvo_store *s)
 static void state_now(kvo_store *s, tier_state *state)
 {
     *state = (tier_state){.clock = atomic_load(&s->clock), .epoch_s = s->epoch_s};
-    state->block_bytes = s->options.block_bytes;
+    uint64_t made_with = s->tiers[s->home].io->state.block_bytes;
+    state->block_bytes = made_with ? made_with : s->options.block_bytes;
     state->records_max = s->records_max;
     size_t used = 0;
     for (unsigned t = 0; t < s->tier_count; t++) {

@@ -71,7 +71,7 @@ typedef enum tier_note { TIER_NOTE_LEDGER, TIER_NOTE_SPACES, TIER_NOTES } tier_n
 typedef struct tier_state {
     uint64_t clock;       /* reference clock */
     uint64_t epoch_s;     /* wall clock that deadlines count from */
-    uint64_t block_bytes; /* kvo_options.block_bytes of the last opening */
+    uint64_t block_bytes; /* kvo_options.block_bytes of the first opening that said */
     uint64_t records_max; /* control records of the last opening: as many blocks may be here */
     char tiers[64];       /* names of the tiers of the last opening, "dram,disk" */
 } tier_state;
