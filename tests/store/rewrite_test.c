@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rewrites that fail, that a kill follows, that a remove meets. */
+#include "faulty.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+static const size_t bytes = 65536;
+
+static void put_safe(uint64_t number)
+{
+    kvo_put_options o = KVO_PUT_OPTIONS_INIT;
+    o.level = KVO_SAFE;
+    assert_int_equal(put_as(number, bytes, 0, &o, NULL), KVO_STORED);
+}
+
+/* A slot whose header may name any block, and that somebody is writing: a rewrite has to wait for it. */
+static uint32_t busy_slot(unsigned tier)
+{
+    store_lock(store);
+    uint32_t slot = place_slot_take(&store->tiers[tier].space, store_stride(store, tier, bytes));
+    store_stale_add(store, tier, slot, 0, false);
+    store_unlock(store);
+    return slot;
+}
+
+static void free_slot(unsigned tier, uint32_t slot)
+{
+    store_lock(store);
+    place_slot_free(&store->tiers[tier].space, slot);
+    store_unlock(store);
+}
+
+/* ---- one that gives up before it touched the old copies ---- */
+
+static void a_rewrite_that_has_to_wait_leaves_the_block_as_it_was(void **state)
+{
+    (void)state;
+    kvo_answer answer;
+    open_store("dram:8blk,disk:@0:64blk");
+    put_safe(1);
+    uint32_t slot = busy_slot(1);
+    assert_int_equal(rewrite(1, bytes, 1, 0, KVO_SEALED), KVO_BUSY);
+    assert_int_equal(exists(1, &answer), KVO_OK);
+    assert_int_equal(answer.tier_mask, 3);
+    assert_int_equal(answer.level, KVO_SAFE);
+    free_slot(1, slot);
+    fill_with(200, 20, bytes); /* out of memory: what is on disk has to be whole */
+    assert_int_equal(exists(1, &answer), KVO_OK);
+    assert_int_equal(answer.tier, 1);
+    assert_int_equal(get(1, bytes), KVO_OK);
+    assert_int_equal(rewrite(1, bytes, 1, 0, KVO_SEALED), KVO_STORED);
+    assert_int_equal(get_as(1, bytes, 1, NULL, NULL), KVO_OK);
+    close_store();
+}
+
+static void waits_and_is_killed(void *context)
+{
+    (void)context;
+    open_store("disk:@0:64blk");
+    put_safe(1);
+    busy_slot(0);
+    _exit(rewrite(1, bytes, 1, 0, KVO_SEALED) == KVO_BUSY ? 0 : 1);
+}
+
+static void a_rewrite_that_failed_is_not_back_after_a_kill(void **state)
+{
+    (void)state;
+    kvo_answer answer;
+    assert_child_ok(in_child(waits_and_is_killed, NULL));
+    open_store("disk:@0:64blk");
+    assert_int_equal(get_as(1, bytes, 0, NULL, &answer), KVO_OK); /* the old bytes: asserted there */
+    assert_int_equal(answer.generation, 1);
+    close_store();
+}
+
+/* ---- one that fails while it puts dead headers over the old copies ---- */
+
+static void a_copy_whose_header_may_be_dead_is_none(void **state)
+{
+    (void)state;
+    kvo_answer answer;
+    faulty_open("dram:8blk,disk:@0:64blk");
+    put_safe(1);
+    atomic_store(&faulty.page_writes, ALWAYS);
+    assert_int_equal(rewrite(1, bytes, 1, 0, KVO_SEALED), KVO_E_IO);
+    atomic_store(&faulty.page_writes, 0);
+    assert_int_equal(exists(1, &answer), KVO_OK);
+    assert_int_equal(answer.tier_mask, 1);
+    assert_int_equal(answer.level, KVO_SEALED);
+    assert_int_equal(get(1, bytes), KVO_OK);
+    fill_with(200, 20, bytes); /* memory brings it down again */
+    assert_int_equal(get(1, bytes), KVO_OK);
+    check_valid();
+    assert_true(tier_stat(1).max_delta <= 1);
+    close_store();
+    open_store("dram:8blk,disk:@0:64blk");
+    assert_int_equal(get(1, bytes), KVO_OK);
+    close_store();
+}
+
+/* How many one-page writes fail: the old copy's dead header, that and the new one's. */
+static void fails_and_is_killed(void *context)
+{
+    faulty_open("disk:@0:64blk");
+    put_safe(1);
+    atomic_store(&faulty.page_writes, *(int *)context);
+    int r = rewrite(1, bytes, 1, 0, KVO_SEALED);
+    atomic_store(&faulty.page_writes, 0);
+    _exit(r == KVO_E_IO && get(1, bytes) == KVO_MISS ? 0 : 1);
+}
+
+static void a_rewrite_that_failed_on_the_medium_costs_the_block_at_most(void **state)
+{
+    (void)state;
+    int failing = 1;
+    assert_child_ok(in_child(fails_and_is_killed, &failing));
+    open_store("disk:@0:64blk");
+    int r = get(1, bytes); /* never the bytes of the rewrite */
+    assert_true(r == KVO_MISS || r == KVO_OK);
+    close_store();
+}
+
+static void a_rewrite_that_failed_is_not_back_after_a_close(void **state)
+{
+    (void)state;
+    for (int failing = 1; failing <= 2; failing++) {
+        faulty_open("disk:@0:64blk");
+        put_safe(1);
+        atomic_store(&faulty.page_writes, failing);
+        assert_int_equal(rewrite(1, bytes, 1, 0, KVO_SEALED), KVO_E_IO);
+        assert_int_equal(atomic_exchange(&faulty.page_writes, 0), 0);
+        assert_int_equal(get(1, bytes), KVO_MISS);
+        check_valid();
+        close_store();
+        open_store("disk:@0:64blk");
+        assert_int_equal(get(1, bytes), KVO_MISS);
+        assert_int_equal(put(1, bytes), KVO_STORED);
+        close_store();
+        fixture_remove(0);
+    }
+}
+
+/* The new bytes themselves cannot be written: the old ones stay. */
+static void a_rewrite_whose_bytes_cannot_be_written_changes_nothing(void **state)
+{
+    (void)state;
+    faulty_open("disk:@0:64blk");
+    put_safe(1);
+    atomic_store(&faulty.block_writes, ALWAYS);
+    assert_int_equal(rewrite(1, bytes, 1, 0, KVO_SEALED), KVO_E_IO);
+    atomic_store(&faulty.block_writes, 0);
+    assert_int_equal(get(1, bytes), KVO_OK);
+    close_store();
+    open_store("disk:@0:64blk");
+    assert_int_equal(get(1, bytes), KVO_OK);
+    close_store();
+}
+
+/* ---- limits ---- */
+
+static void the_4096th_rewrite_is_refused(void **state)
+{
+    (void)state;
+    open_store("dram:4blk");
+    assert_int_equal(put(1, 8), KVO_STORED);
+    for (unsigned i = 1; i <= 4095; i++)
+        assert_int_equal(rewrite(1, 8, i, 0, KVO_SEALED), KVO_STORED);
+    assert_int_equal(rewrite(1, 8, 5000, 0, KVO_SEALED), KVO_REFUSED);
+    assert_int_equal(get_as(1, 8, 4095, NULL, NULL), KVO_OK);
+    close_store();
+}
+
+/* ---- a remove while the block is hidden ---- */
+
+static void *rewrites(void *status)
+{
+    static uint8_t new[65536];
+    kvo_put_options o = KVO_PUT_OPTIONS_INIT;
+    kvo_answer answer;
+    kvo_names names = names_of(1, 1);
+    kvo_segment segment = {new, bytes};
+    kvo_memory memory = {&segment, NULL};
+    payload_make(new, bytes, 1, 1);
+    o.deadline_ns = KVO_FOREVER;
+    int r = kvo_rewrite(store, &names, &memory, 0, &o, &answer);
+    *(int *)status = r == KVO_OK ? answer.status : r;
+    return NULL;
+}
+
+static void hidden_behind(kvo_pin *reader, pthread_t *thread, int *status)
+{
+    open_store("dram:8blk,disk:@0:64blk");
+    put_safe(1);
+    assert_int_equal(pin(1, reader), KVO_OK); /* the rewrite waits for it */
+    assert_int_equal(pthread_create(thread, NULL, rewrites, status), 0);
+    while (exists(1, NULL) != KVO_PENDING)
+        usleep(100);
+}
+
+static void a_remove_does_not_miss_a_block_that_a_rewrite_hides(void **state)
+{
+    (void)state;
+    kvo_pin reader;
+    pthread_t thread;
+    int status = -1;
+    hidden_behind(&reader, &thread, &status);
+    assert_int_equal(drop(1, KVO_SAFE), KVO_BUSY); /* deadline 0 */
+    assert_int_equal(kvo_unpin(store, &reader, 1), KVO_OK);
+    pthread_join(thread, NULL);
+    assert_int_equal(status, KVO_STORED);
+    assert_int_equal(get_as(1, bytes, 1, NULL, NULL), KVO_OK);
+    assert_int_equal(drop(1, KVO_SAFE), KVO_OK);
+    close_store();
+    open_store("dram:8blk,disk:@0:64blk");
+    assert_int_equal(exists(1, NULL), KVO_MISS);
+    close_store();
+}
+
+static void *removes(void *status)
+{
+    kvo_answer answer;
+    kvo_target target = target_of(1, 1);
+    kvo_remove(store, &target, KVO_SAFE, KVO_FOREVER, &answer, NULL);
+    *(int *)status = answer.status;
+    return NULL;
+}
+
+static void a_remove_waits_for_a_block_that_a_rewrite_hides(void **state)
+{
+    (void)state;
+    kvo_pin reader;
+    pthread_t thread, remover;
+    int status = -1, removed = -1;
+    hidden_behind(&reader, &thread, &status);
+    assert_int_equal(pthread_create(&remover, NULL, removes, &removed), 0);
+    usleep(20000);
+    assert_int_equal(kvo_unpin(store, &reader, 1), KVO_OK);
+    pthread_join(thread, NULL);
+    pthread_join(remover, NULL);
+    assert_int_equal(status, KVO_STORED);
+    assert_int_equal(removed, KVO_OK);
+    assert_int_equal(exists(1, NULL), KVO_MISS);
+    close_store();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        FIXTURE_TEST(a_rewrite_that_has_to_wait_leaves_the_block_as_it_was),
+        FIXTURE_TEST(a_rewrite_that_failed_is_not_back_after_a_kill),
+        FIXTURE_TEST(a_copy_whose_header_may_be_dead_is_none),
+        FIXTURE_TEST(a_rewrite_that_failed_on_the_medium_costs_the_block_at_most),
+        FIXTURE_TEST(a_rewrite_that_failed_is_not_back_after_a_close),
+        FIXTURE_TEST(a_rewrite_whose_bytes_cannot_be_written_changes_nothing),
+        FIXTURE_TEST(the_4096th_rewrite_is_refused),
+        FIXTURE_TEST(a_remove_does_not_miss_a_block_that_a_rewrite_hides),
+        FIXTURE_TEST(a_remove_waits_for_a_block_that_a_rewrite_hides),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
