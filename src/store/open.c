@@ -408,7 +408,7 @@ static int open_stages(kvo_store *s, const kvo_tier_config *tiers, kvo_error *er
     for (unsigned i = 0; r == KVO_OK && i < s->tier_count && !s->ghost; i++)
         r = tier_begin(s->tiers[i].io, error);
     if (r == KVO_OK)
-        store_recover_finish(s);
+        r = store_recover_finish(s, error);
     if (r == KVO_OK && !s->ghost && !s->read_only && store_keeper_start(s) != KVO_OK)
         r = base_fail(error, KVO_E_MEMORY, "cannot start the keeper's thread");
     return r;

@@ -315,10 +315,11 @@ int store_recover(kvo_store *s, kvo_error *error)
     return KVO_OK;
 }
 
-void store_recover_finish(kvo_store *s)
+int store_recover_finish(kvo_store *s, kvo_error *error)
 {
     /* Off the medium before the marks may pass them: another crash must not find them as damage. */
     int r = s->unfinished && !s->read_only ? store_invalidate_evicted(s) : 0;
     if (r != 0)
         store_log(s, "what a crash left unfinished cannot be invalidated: %s", strerror(-r));
+    return store_spaces_complete(s, error);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Spaces: labels and descriptions, kept in a note of the first persistent tier. */
+/* Spaces: labels and descriptions, kept in a note of every persistent tier. */
 #include <errno.h>
 #include <string.h>
 
@@ -76,8 +76,9 @@ static int take(kvo_store *s, const char *path, const uint8_t *entry, size_t lef
     return r;
 }
 
-static int load_note(kvo_store *s, tier_medium *io, kvo_error *error)
+static int load_note(kvo_store *s, store_tier *t, kvo_error *error)
 {
+    tier_medium *io = t->io;
     void *memory;
     size_t count, bytes = 0;
     int r = io->ops->note_read(io, TIER_NOTE_SPACES, &memory, &count);
@@ -86,7 +87,7 @@ static int load_note(kvo_store *s, tier_medium *io, kvo_error *error)
     if (r != 0)
         return base_fail(error, base_status_of_errno(r), "%s/spaces: cannot read: %s", io->path, strerror(-r));
     int status = KVO_OK;
-    for (size_t at = 0; status == KVO_OK && at + ENTRY_HEAD <= count; at += bytes)
+    for (size_t at = 0; status == KVO_OK && at + ENTRY_HEAD <= count; at += bytes, t->described++)
         status = take(s, io->path, (const uint8_t *)memory + at, count - at, &bytes, error);
     s->env->free(s->env, memory, (count + TIER_UNIT - 1) / TIER_UNIT * TIER_UNIT);
     return status;
@@ -97,8 +98,25 @@ int store_spaces_load(kvo_store *s, kvo_error *error)
     int r = KVO_OK;
     for (unsigned t = 0; r == KVO_OK && t < s->tier_count && !s->ghost; t++)
         if (s->tiers[t].persistent)
-            r = load_note(s, s->tiers[t].io, error);
+            r = load_note(s, &s->tiers[t], error);
     return r;
+}
+
+static unsigned spaces_used(const kvo_store *s)
+{
+    unsigned used = 0;
+    for (unsigned i = 1; i <= KVO_SPACES_MAX; i++)
+        used += s->spaces[i].used;
+    return used;
+}
+
+int store_spaces_complete(kvo_store *s, kvo_error *error)
+{
+    bool lacking = false;
+    for (unsigned t = 0; t < s->tier_count; t++)
+        lacking |= s->tiers[t].persistent && s->tiers[t].described < spaces_used(s);
+    int r = lacking && !s->read_only ? store_spaces_save(s) : 0;
+    return r == 0 ? KVO_OK : base_fail(error, base_status_of_errno(r), "the spaces cannot be written: %s", strerror(-r));
 }
 
 static int mismatch(const store_space *have, const base_space_record *asked, kvo_error *error)
@@ -163,14 +181,10 @@ int kvo_space_open(kvo_store *s, const kvo_space_config *config, kvo_space *spac
     /* One space at a time; the page is written before anybody can use the number. */
     pthread_mutex_lock(&s->write_out_lock);
     store_lock(s);
-    uint64_t had = 0;
-    for (unsigned i = 1; i <= KVO_SPACES_MAX; i++)
-        had += s->spaces[i].used;
+    unsigned had = spaces_used(s);
     *space = 0;
     r = open_or_add(s, label, &record, space, error);
-    uint64_t has = 0;
-    for (unsigned i = 1; i <= KVO_SPACES_MAX; i++)
-        has += s->spaces[i].used;
+    unsigned has = spaces_used(s);
     store_unlock(s);
     int saved = r == KVO_OK && has != had ? store_spaces_save(s) : 0;
     pthread_mutex_unlock(&s->write_out_lock);

@@ -72,6 +72,7 @@ typedef struct store_tier {
     uint64_t policy_pages;
     store_stale *stale;
     uint32_t stale_count, stale_max;
+    unsigned described; /* spaces in its note when it was opened */
 #ifdef KVO_FAULT_NO_ANCHOR
     uint64_t *tier_recency;
 #endif
@@ -249,9 +250,11 @@ int store_invalidate_copies(kvo_store *s, const uint32_t *records, size_t count,
 void store_intents_changed(kvo_store *s);
 int store_recover(kvo_store *s, kvo_error *error);
 /* Once the media may be written. */
-void store_recover_finish(kvo_store *s);
+int store_recover_finish(kvo_store *s, kvo_error *error);
 int store_spaces_load(kvo_store *s, kvo_error *error);
 int store_spaces_save(kvo_store *s);
+/* A medium that is new in this store describes its spaces too. */
+int store_spaces_complete(kvo_store *s, kvo_error *error);
 void store_holds_expire(kvo_store *s);
 /* Frees what is allocated; for open's failures and for close. */
 void store_destroy(kvo_store *s);
