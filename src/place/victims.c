@@ -361,7 +361,9 @@ place_found place_victims(place_scan *scan, const place_query *q, place_victim *
 static uint32_t segment_of(const place_query *q, uint32_t record)
 {
     uint64_t copy = word_load(&q->records[record].copy[q->tier]);
-    return copy_state(copy) == BLOCK_EMPTY ? PLACE_SLOT_NONE : place_segment_of(q->segments, copy_slot(copy));
+    /* One that will be filled may have no slot yet. */
+    bool none = copy_state(copy) == BLOCK_EMPTY || copy_slot(copy) == PLACE_SLOT_NONE;
+    return none ? PLACE_SLOT_NONE : place_segment_of(q->segments, copy_slot(copy));
 }
 
 static void at_least(uint64_t *most, uint64_t key)

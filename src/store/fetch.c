@@ -94,20 +94,21 @@ static void claim_room(kvo_store *s, const fetch_batch *batch, fetch_item *item)
 {
     _Atomic uint64_t *first = &s->records[item->record].copy[0];
     bool waited = false;
-    int status = KVO_BUSY;
-    if (copy_state(word_load(first)) == BLOCK_EMPTY)
-        status = store_room(s, 0, item->identity.payload_bytes, 0, &item->slot, &waited);
-    /* The lock may have been let go for the room. */
-    if (status == KVO_OK && copy_state(word_load(first)) == BLOCK_EMPTY) {
-        word_store(first, copy_make(item->slot, BLOCK_FILLING, 0, 0));
+    if (copy_state(word_load(first)) != BLOCK_EMPTY) {
+        if (above_soon(word_load(first)))
+            item->how = FETCH_AGAIN;
+        else
+            go_past(s, batch, item);
         return;
     }
-    if (status == KVO_OK)
-        place_slot_free(&s->tiers[0].space, item->slot);
-    if (above_soon(word_load(first)))
-        item->how = FETCH_AGAIN;
-    else
-        go_past(s, batch, item);
+    /* The lock may be let go for the room: who comes meanwhile waits for this transfer. */
+    word_store(first, copy_make(PLACE_SLOT_NONE, BLOCK_FILLING, 0, 0));
+    bool room = store_room(s, 0, item->identity.payload_bytes, 0, &item->slot, &waited) == KVO_OK;
+    word_store(first, room ? copy_make(item->slot, BLOCK_FILLING, 0, 0) : 0);
+    if (room)
+        return;
+    go_past(s, batch, item);
+    store_changed(s);
 }
 
 static void claim_rooms(kvo_store *s, const fetch_batch *batch, fetch_item *items, size_t count)

@@ -303,6 +303,19 @@ static bool other_segment(kvo_store *s, unsigned tier, uint32_t stride, uint64_t
 
 /* ---- room ---- */
 
+/* Where slot sizes mix, anchors in segments of another size are in the way too. */
+static int why_no_victim(kvo_store *s, unsigned tier, const place_found *found, uint32_t filter)
+{
+    bool anchored = found->anchored > 0;
+    if (!anchored && filter) {
+        place_victim ignored;
+        place_query query = query_for(s, tier, 0);
+        query.want = 1;
+        anchored = place_victims(&s->scan, &query, &ignored).anchored > 0;
+    }
+    return anchored ? KVO_SHORT : KVO_BUSY;
+}
+
 /* One slot's worth of room. KVO_OK: look again; KVO_BUSY: nothing may go now; KVO_SHORT: only
    anchors are in the way; KVO_FULL: below does not take what must go. */
 static int make_room(kvo_store *s, unsigned tier, uint32_t stride, bool *waited)
@@ -321,7 +334,7 @@ static int make_room(kvo_store *s, unsigned tier, uint32_t stride, bool *waited)
         if (v == NULL && filter && other_segment(s, tier, stride, UINT64_MAX))
             return KVO_OK;
         if (v == NULL)
-            return found.anchored ? KVO_SHORT : KVO_BUSY;
+            return why_no_victim(s, tier, &found, filter);
         if (mixed && other_segment(s, tier, stride, v->key))
             return KVO_OK;
         v = queue_head(s, t, filter);

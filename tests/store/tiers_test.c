@@ -78,6 +78,18 @@ static void memory_over_disk(void **state)
     churn_and_reopen("dram:20blk,disk:@0:60blk", 200);
 }
 
+/* Slots of another size that only anchors keep are no reason to wait: nothing will change. */
+static void anchors_of_another_size_make_a_sync_short(void **state)
+{
+    (void)state;
+    open_store("dram:40blk,disk:@0:4blk");
+    fill_with(0, 4, 65536);
+    assert_int_equal(kvo_sync(store, NULL, KVO_WRITTEN, KVO_FOREVER, NULL), KVO_OK);
+    put(10, 100);
+    assert_int_equal(kvo_sync(store, NULL, KVO_WRITTEN, KVO_FOREVER, NULL), KVO_SHORT);
+    check_valid();
+}
+
 /* Close cannot write all that memory holds, and says so. */
 static void a_disk_smaller_than_memory(void **state)
 {
@@ -262,6 +274,7 @@ int main(void)
         FIXTURE_TEST(disk_alone_serves_what_it_has),
         FIXTURE_TEST(memory_over_disk),
         FIXTURE_TEST(a_disk_smaller_than_memory),
+        FIXTURE_TEST(anchors_of_another_size_make_a_sync_short),
         FIXTURE_TEST(two_memories_over_disk),
         FIXTURE_TEST(memory_over_two_disks),
         FIXTURE_TEST(two_disks_alone),
