@@ -162,5 +162,5 @@ void index_remove(index_table *ix, uint64_t key_hash, uint32_t record)
         before = b;
         b = next ? &ix->buckets[ix->bucket_count + next - 1] : NULL;
     }
-    KVO_ASSERT(!"a block in use is in the index");
+    KVO_ASSERT(before == NULL); /* never: a block in use is in the index */
 }

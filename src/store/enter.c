@@ -83,8 +83,8 @@ void store_event(kvo_store *s, kvo_event_type type, kvo_cause cause, unsigned ti
     identity_load(&s->identities[record], &identity);
     kvo_event e = {
         .reference = atomic_load(&s->clock),
-        .type = type,
-        .cause = cause,
+        .type = (int)type,
+        .cause = (int)cause,
         .tier = (uint8_t)tier,
         .name_bytes = identity.name_bytes,
         .payload_bytes = identity.payload_bytes,

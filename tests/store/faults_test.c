@@ -216,7 +216,9 @@ static void *get_into_it(void *context)
         kvo_segment segment = {target, bytes};
         kvo_memory memory = {&segment, NULL};
         kvo_answer answer;
-        kvo_names names = names_of(first + (uint64_t)i % 4, 1);
+        uint8_t name[NAME_BYTES];
+        kvo_names names = {.first = name, .name_bytes = NAME_BYTES, .count = 1, .space = space};
+        name_of(first + (uint64_t)i % 4, name);
         if (kvo_get(store, &names, &memory, NULL, &answer) != KVO_OK)
             return store; /* not NULL */
     }

@@ -173,12 +173,19 @@ static void the_4096th_rewrite_is_refused(void **state)
 
 /* ---- a remove while the block is hidden ---- */
 
+static uint8_t the_name[NAME_BYTES];
+
+static kvo_names the_names(void)
+{
+    return (kvo_names){.first = the_name, .name_bytes = NAME_BYTES, .count = 1, .space = space};
+}
+
 static void *rewrites(void *status)
 {
     static uint8_t new[65536];
     kvo_put_options o = KVO_PUT_OPTIONS_INIT;
     kvo_answer answer;
-    kvo_names names = names_of(1, 1);
+    kvo_names names = the_names();
     kvo_segment segment = {new, bytes};
     kvo_memory memory = {&segment, NULL};
     payload_make(new, bytes, 1, 1);
@@ -190,6 +197,7 @@ static void *rewrites(void *status)
 
 static void hidden_behind(kvo_pin *reader, pthread_t *thread, int *status)
 {
+    name_of(1, the_name);
     open_store("dram:8blk,disk:@0:64blk");
     put_safe(1);
     assert_int_equal(pin(1, reader), KVO_OK); /* the rewrite waits for it */
@@ -220,7 +228,7 @@ static void a_remove_does_not_miss_a_block_that_a_rewrite_hides(void **state)
 static void *removes(void *status)
 {
     kvo_answer answer;
-    kvo_target target = target_of(1, 1);
+    kvo_target target = {.by = KVO_BY_NAMES, .names = the_names()};
     kvo_remove(store, &target, KVO_SAFE, KVO_FOREVER, &answer, NULL);
     *(int *)status = answer.status;
     return NULL;
