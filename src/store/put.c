@@ -454,7 +454,8 @@ static uint32_t reserved_record(const kvo_store *s, kvo_handle handle)
         return BLOCK_NONE;
     uint64_t life = word_load(&s->records[record].life);
     bool open = life_has(life, LIFE_USED) && !life_has(life, LIFE_SEALED) &&
-                life_incarnation(life) == handle_incarnation(handle);
+                life_incarnation(life) == handle_incarnation(handle) &&
+                block_tiers(&s->records[record]) == 0; /* or a rewrite hides it */
     return open ? record : BLOCK_NONE;
 }
 

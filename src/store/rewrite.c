@@ -159,6 +159,9 @@ static void show(kvo_store *s, rewriting *w, kvo_answer *answer)
     block_record *r = &s->records[w->record];
     unsigned account = s->tiers[0].account;
     store_lock(s);
+    /* First: hidden and without copies it would look like somebody's reservation. */
+    uint64_t life = word_load(&r->life);
+    word_store(&r->life, life_make(life_incarnation(life) + 1, life_rewrites(life) + 1, NULL, LIFE_USED));
     for (unsigned t = 0; t < s->tier_count; t++) {
         if (copy_state(word_load(&r->copy[t])) == BLOCK_EMPTY)
             continue;
@@ -168,8 +171,6 @@ static void show(kvo_store *s, rewriting *w, kvo_answer *answer)
         KVO_ASSERT(gone);
         (void)gone;
     }
-    uint64_t life = word_load(&r->life);
-    word_store(&r->life, life_make(life_incarnation(life) + 1, life_rewrites(life) + 1, NULL, LIFE_USED));
     identity_store(&s->identities[w->record], &w->identity);
     store_copy_set(s, w->record, 0, copy_make(w->slot, BLOCK_VALID, w->format, w->generation));
     word_change(&r->life, 0, LIFE_FLAG(LIFE_SEALED));
