@@ -121,7 +121,8 @@ static int cut(kvo_store *s, unsigned i, const kvo_tier_config *c, uint64_t byte
     uint32_t header = t->persistent ? 1 : 0;
     const tier_geometry *had = t->io ? &t->io->geometry : NULL;
     uint32_t kept = had ? had->segment_units : 0;
-    if (c->capacity_bytes == 0 && c->capacity_blocks == 0) {
+    /* A reader takes what there is. */
+    if ((s->read_only && kept) || (c->capacity_bytes == 0 && c->capacity_blocks == 0)) {
         if (kept == 0)
             return base_fail(error, KVO_E_ARGUMENT, "%s: there is no store yet: give it a capacity, as in disk:%s:20G",
                              t->path, t->path);
