@@ -222,10 +222,13 @@ static void check_directory(void)
     options.on_event = NULL;
     options.write_out_ns = 3600000000000u;
     options.flags = KVO_OPEN_READ_ONLY;
-    open_store(tiers);
-    assert_int_equal(kvo_verify(store, report_bad, NULL, &verified), KVO_OK);
-    assert_int_equal(verified.bad, 0);
-    assert_int_equal(kvo_close(store, KVO_FOREVER), KVO_OK);
+    int r = try_open(tiers, NULL);
+    assert_true(r == KVO_OK || (r == KVO_E_NOT_FOUND && known->steps == 0)); /* killed too early */
+    if (r == KVO_OK) {
+        assert_int_equal(kvo_verify(store, report_bad, NULL, &verified), KVO_OK);
+        assert_int_equal(verified.bad, 0);
+        assert_int_equal(kvo_close(store, KVO_FOREVER), KVO_OK);
+    }
     options.flags = 0;
     open_store(tiers);
     check_valid();

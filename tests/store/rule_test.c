@@ -10,19 +10,22 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Rule 6, on the traffic that breaks it in two ordinary LRU tiers: both of one size, blocks that are
-   used often enough to stay above while the lower tier turns over. */
+/* Rule 6, on the traffic that breaks it in two ordinary LRU tiers of one size: some blocks come up
+   again and stay above, in use, until the lower tier has turned over; then they leave once more. */
 static void a_block_is_demoted_once_in_its_life(void **state)
 {
     (void)state;
-    uint32_t random = 7;
+    enum { HOT = 8, SLOTS = 32 };
+    uint64_t stranger = 1000;
     options.placement = KVO_PLACE_LRU;
     open_store("dram:32blk,disk:@0:32blk");
-    for (uint64_t i = 0; i < 4000; i++) {
-        random = random * 1664525u + 1013904223u;
-        uint64_t n = random >> 16 & 1 ? random >> 24 & 31 : 100 + i / 2;
-        if (get(n, 4096) != KVO_OK)
-            put(n, 4096);
+    fill_with(0, HOT, 65536);
+    for (unsigned round = 0; round < 3; round++) {
+        stranger += fill_with(stranger, SLOTS, 65536);
+        for (unsigned i = 0; i < 4 * SLOTS; i++) {
+            get(i % HOT, 65536);
+            stranger += fill_with(stranger, 1, 65536);
+        }
     }
     assert_int_equal(tier_stat(1).max_delta, 1);
     assert_int_equal(tier_stat(1).written_bytes, tier_stat(1).life_bytes);
