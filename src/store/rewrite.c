@@ -142,14 +142,24 @@ static int hide(kvo_store *s, rewriting *w)
     return status;
 }
 
+/* How many media hold a copy. */
+static unsigned media_of(const kvo_store *s, uint32_t record)
+{
+    unsigned media = 0;
+    for (unsigned t = 0; t < s->tier_count; t++)
+        media += s->tiers[t].persistent && copy_state(word_load(&s->records[record].copy[t])) != BLOCK_EMPTY;
+    return media;
+}
+
 static int forget_old(kvo_store *s, rewriting *w)
 {
     int r = store_invalidate_stale(s, w->identity.key_hash, w->deadline);
     if (r == -ETIMEDOUT)
         return KVO_BUSY;
     if (r == 0) {
-        w->invalidated = true;
         r = store_invalidate_copies(s, &w->record, 1, w->level);
+        /* Memory ran short before the one header was touched. */
+        w->invalidated = r != -ENOMEM || media_of(s, w->record) > 1;
     }
     return r == 0 ? KVO_OK : base_status_of_errno(r);
 }

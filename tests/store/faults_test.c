@@ -26,7 +26,8 @@ static void push_down(const char *tiers, uint64_t number)
     faulty_open(tiers);
     put_safe(number);
     fill_with(1000, 20, bytes);
-    assert_int_equal(kvo_sync(store, NULL, KVO_WRITTEN, KVO_FOREVER, NULL), KVO_OK); /* so that no later demotion needs its slot */
+    /* So that no later demotion needs its slot. */
+    assert_int_equal(kvo_sync(store, NULL, KVO_WRITTEN, KVO_FOREVER, NULL), KVO_OK);
     assert_int_equal(exists(number, &answer), KVO_OK);
     assert_int_equal(answer.tier, store_stat().present_tier_count - 1);
 }

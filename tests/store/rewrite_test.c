@@ -157,6 +157,37 @@ static void a_rewrite_whose_bytes_cannot_be_written_changes_nothing(void **state
     close_store();
 }
 
+/* Every allocation of a rewrite fails in turn: the old bytes or the new ones, and the answer says which. */
+static void short_memory(const char *tiers)
+{
+    uint32_t version = 0;
+    int tries = 0;
+    faulty_open(tiers);
+    put_safe(1);
+    for (bool failed = true; failed; tries++) {
+        atomic_store(&faulty.allocs_until, tries + 1);
+        int r = rewrite(1, bytes, version + 1, 0, KVO_SEALED);
+        failed = atomic_exchange(&faulty.allocs_until, 0) <= 0;
+        assert_true(r == KVO_STORED || r == KVO_E_MEMORY);
+        version += r == KVO_STORED;
+        assert_int_equal(get_as(1, bytes, version, NULL, NULL), KVO_OK);
+        check_valid();
+    }
+    assert_true(tries > 1);
+    close_store();
+    open_store(tiers);
+    assert_int_equal(get_as(1, bytes, version, NULL, NULL), KVO_OK);
+    close_store();
+    fixture_remove(0);
+}
+
+static void a_rewrite_short_of_memory_keeps_the_old_bytes(void **state)
+{
+    (void)state;
+    short_memory("disk:@0:64blk");
+    short_memory("dram:8blk,disk:@0:64blk");
+}
+
 /* ---- limits ---- */
 
 static void the_4096th_rewrite_is_refused(void **state)
@@ -261,6 +292,7 @@ int main(void)
         FIXTURE_TEST(a_rewrite_that_failed_on_the_medium_costs_the_block_at_most),
         FIXTURE_TEST(a_rewrite_that_failed_is_not_back_after_a_close),
         FIXTURE_TEST(a_rewrite_whose_bytes_cannot_be_written_changes_nothing),
+        FIXTURE_TEST(a_rewrite_short_of_memory_keeps_the_old_bytes),
         FIXTURE_TEST(the_4096th_rewrite_is_refused),
         FIXTURE_TEST(a_remove_does_not_miss_a_block_that_a_rewrite_hides),
         FIXTURE_TEST(a_remove_waits_for_a_block_that_a_rewrite_hides),
