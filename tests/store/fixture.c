@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fixture.h"
 
+#include <pthread.h>
 #include <errno.h>
 #include <ftw.h>
 #include <stdio.h>
@@ -170,11 +171,38 @@ int payload_is(const void *memory, size_t bytes, uint64_t number, uint32_t versi
     return same;
 }
 
+/* The last four lists of names of each thread stay; a thread's go with it. */
+typedef struct name_lists {
+    uint8_t *list[4];
+    unsigned turn;
+} name_lists;
+static pthread_key_t lists_key;
+static pthread_once_t lists_once = PTHREAD_ONCE_INIT;
+
+static void lists_free(void *argument)
+{
+    name_lists *lists = argument;
+    for (unsigned i = 0; i < 4; i++)
+        free(lists->list[i]);
+    free(lists);
+}
+
+static void lists_make(void) { pthread_key_create(&lists_key, lists_free); }
+
+static uint8_t **next_list(void)
+{
+    pthread_once(&lists_once, lists_make);
+    name_lists *lists = pthread_getspecific(lists_key);
+    if (lists == NULL) {
+        lists = calloc(1, sizeof *lists);
+        pthread_setspecific(lists_key, lists);
+    }
+    return &lists->list[lists->turn++ % 4];
+}
+
 kvo_names names_of(uint64_t first, size_t count)
 {
-    static _Thread_local uint8_t *lists[4];
-    static _Thread_local unsigned turn;
-    uint8_t **list = &lists[turn++ % 4];
+    uint8_t **list = next_list();
     free(*list);
     *list = malloc(count * NAME_BYTES + 1);
     for (size_t i = 0; i < count; i++)
