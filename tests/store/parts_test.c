@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The words of a block, the index, the ledger and the mover, each alone and at its limits. */
+#include "test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "block/digest.h"
+#include "block/policy.h"
+#include "index/index.h"
+#include "ledger/ledger.h"
+#include "move/move.h"
+
+/* ---- words ---- */
+
+static void a_policy_word_gives_back_what_was_put_in(void **state)
+{
+    (void)state;
+    const kvo_policy in[] = {{0, 0, 0, 0, 0, 0},
+                             {65535, 3, 100, 100, KVO_INTENT_DROP, 1},
+                             {1, 2, 3, 4, KVO_INTENT_KEEP, POLICY_INTENT_NS_MAX},
+                             {40000, 1, 50, 0, KVO_INTENT_PREFETCH, 1500000000}};
+    const uint64_t left[] = {0, 1000000000, POLICY_INTENT_NS_MAX, 2000000000};
+    for (size_t i = 0; i < 4; i++) {
+        kvo_policy out;
+        assert_int_equal(policy_check(&in[i], KVO_POLICY_ALL), KVO_OK);
+        policy_unpack(policy_merge(UINT64_MAX, &in[i], KVO_POLICY_ALL, 1000), 1000, &out);
+        assert_int_equal(out.tenant, in[i].tenant);
+        assert_int_equal(out.qos, in[i].qos);
+        assert_int_equal(out.priority, in[i].priority);
+        assert_int_equal(out.reuse, in[i].reuse);
+        assert_int_equal(out.intent, in[i].intent);
+        assert_true(out.intent_ns == left[i]);
+        policy_unpack(policy_merge(0, &in[i], KVO_POLICY_ALL, 1000), 1u << 28, &out); /* long after */
+        assert_int_equal(out.intent, in[i].intent_ns ? KVO_INTENT_NONE : in[i].intent);
+        assert_true(out.intent_ns == 0);
+    }
+}
+
+static void pins_stop_at_4095(void **state)
+{
+    (void)state;
+    block_record r = {0};
+    uint64_t word;
+    assert_false(block_pin(&r, 2, &word)); /* nothing there */
+    r.copy[2] = copy_make(77, BLOCK_VALID, 5, 200);
+    for (unsigned i = 1; i <= COPY_PINS_MAX; i++) {
+        assert_true(block_pin(&r, 2, &word));
+        assert_int_equal(copy_pins(word), i);
+    }
+    assert_false(block_pin(&r, 2, &word));
+    assert_int_equal(copy_slot(r.copy[2]), 77);
+    assert_int_equal(copy_format(r.copy[2]), 5);
+    assert_int_equal(copy_generation(r.copy[2]), 200);
+    assert_true(copy_valid(r.copy[2]) && !copy_moving(r.copy[2]));
+    for (unsigned i = COPY_PINS_MAX; i-- > 0;)
+        assert_int_equal(copy_pins(block_unpin(&r, 2)), i);
+    assert_true(copy_idle(r.copy[2]));
+}
+
+static void uses_and_recency_stay_at_their_limits(void **state)
+{
+    (void)state;
+    block_record r = {0};
+    r.touch = touch_make(10, TOUCH_USES_MAX - 1);
+    block_touch(&r, 20);
+    block_touch(&r, 5); /* late: a use, but not more recent */
+    block_touch(&r, 5);
+    assert_int_equal(touch_uses(r.touch), TOUCH_USES_MAX);
+    assert_int_equal(touch_recency(r.touch), 20);
+    assert_true(touch_recency(touch_make(UINT64_MAX, 1)) == TOUCH_RECENCY_MASK);
+}
+
+static void a_life_word_keeps_its_fields_apart(void **state)
+{
+    (void)state;
+    const uint8_t delta[4] = {0, 1, 15, 3};
+    uint64_t w = life_make(UINT32_MAX, LIFE_REWRITES_MAX, delta, LIFE_USED | LIFE_HELD);
+    assert_int_equal(life_incarnation(w), UINT32_MAX);
+    assert_int_equal(life_rewrites(w), LIFE_REWRITES_MAX);
+    assert_int_equal(life_delta(w, 0), 0);
+    assert_int_equal(life_delta(w, 1), 1);
+    assert_int_equal(life_delta(life_add_delta(w, 2), 2), 15);
+    assert_int_equal(life_delta(life_add_delta(w, 3), 3), 4);
+    assert_int_equal(life_flags(w), LIFE_USED | LIFE_HELD);
+    assert_false(life_live(w));
+    kvo_handle h = handle_make(0, UINT32_MAX);
+    assert_int_equal(handle_record(h), 0);
+    assert_int_equal(handle_incarnation(h), UINT32_MAX);
+    assert_true(handle_make(0, 0) != 0);
+}
+
+static void gathered_and_scattered_bytes_have_one_digest(void **state)
+{
+    (void)state;
+    enum { BYTES = 100001 };
+    uint8_t *a = malloc(BYTES), *b = malloc(BYTES), one[16], two[16];
+    for (size_t i = 0; i < BYTES; i++)
+        a[i] = (uint8_t)(i * 7 + i / 251);
+    digest_of(a, BYTES, one);
+    for (size_t cut = 0; cut <= BYTES; cut += 33333) {
+        kvo_segment from[3] = {{a, cut}, {NULL, 0}, {a + cut, BYTES - cut}};
+        kvo_segment to[2] = {{b, BYTES - cut}, {b + BYTES - cut, cut}};
+        digest_gather(b, from, 3, two);
+        assert_memory_equal(one, two, 16);
+        assert_memory_equal(a, b, BYTES);
+        memset(b, 0, BYTES);
+        digest_scatter(to, 2, a, two);
+        assert_memory_equal(one, two, 16);
+        assert_memory_equal(a, b, BYTES);
+        digest_segments(from, 3, two);
+        assert_memory_equal(one, two, 16);
+    }
+    free(a);
+    free(b);
+}
+
+/* ---- index ---- */
+
+enum { RECORDS = 2000 };
+static block_record records[RECORDS];
+static block_identity_words identities[RECORDS];
+
+static block_identity key_of(uint64_t n)
+{
+    uint64_t name[4] = {n * 0x9e3779b97f4a7c15u, n, ~n, 7};
+    kvo_names names = {.first = name, .name_bytes = sizeof name, .count = 1, .space = 1};
+    block_identity key;
+    identity_key(&names, 0, &key);
+    return key;
+}
+
+/* All in a few buckets: the low half of the hash chooses one. */
+static block_identity crowded_key(uint64_t n)
+{
+    block_identity key = key_of(n);
+    key.key_hash = (key.key_hash & ~0xffffffffull) | (n % 3);
+    return key;
+}
+
+static void use_record(uint32_t i, const block_identity *key)
+{
+    identity_store(&identities[i], key);
+    word_store(&records[i].life, life_make(life_incarnation(records[i].life) + 1, 0, NULL, LIFE_USED | LIFE_SEALED));
+}
+
+static void names_are_found_through_chains_of_buckets(void **state)
+{
+    (void)state;
+    index_table ix;
+    uint64_t life;
+    assert_int_equal(index_open(&ix, base_env_posix(), records, identities, RECORDS), 0);
+    uint32_t spare = ix.spare_count, inserted = 0;
+    for (uint32_t round = 0; round < 3; round++) {
+        for (inserted = 0; inserted < RECORDS; inserted++) {
+            block_identity key = crowded_key(inserted + round * 100000);
+            use_record(inserted, &key);
+            if (!index_insert(&ix, key.key_hash, inserted))
+                break;
+        }
+        assert_true(inserted > 500); /* until there is no bucket left: an answer, not an accident */
+        for (uint32_t i = 0; i < inserted; i++) {
+            block_identity key = crowded_key(i + round * 100000);
+            assert_int_equal(index_find(&ix, &key, &life), i);
+            key.head_group++;
+            assert_int_equal(index_find(&ix, &key, &life), BLOCK_NONE);
+        }
+        for (uint32_t k = 0; k < inserted; k++) {
+            uint32_t i = round == 1 ? k : inserted - 1 - k;
+            block_identity key = crowded_key(i + round * 100000);
+            index_remove(&ix, key.key_hash, i);
+            records[i].life = life_make(life_incarnation(records[i].life) + 1, 0, NULL, 0);
+            assert_int_equal(index_find(&ix, &key, &life), BLOCK_NONE);
+        }
+    }
+    for (uint32_t i = 0; i < 3 * 7; i++) { /* chains that are empty are used again */
+        block_identity key = crowded_key(i);
+        use_record(i, &key);
+        assert_true(index_insert(&ix, key.key_hash, i));
+    }
+    assert_true(ix.spare_count <= spare);
+    index_close(&ix);
+}
+
+typedef struct churn {
+    index_table ix;
+    atomic_bool stop;
+    _Atomic uint64_t found, missed;
+} churn;
+
+/* The first hundred stay all the time. */
+static void *look_up(void *context)
+{
+    churn *c = context;
+    while (!c->stop)
+        for (uint32_t i = 0; i < 100; i++) {
+            block_identity key = crowded_key(i);
+            uint64_t life;
+            if (index_find(&c->ix, &key, &life) == i)
+                c->found++;
+            else
+                c->missed++;
+        }
+    return NULL;
+}
+
+static void a_reader_never_misses_what_stays(void **state)
+{
+    (void)state;
+    static churn c;
+    pthread_t reader;
+    assert_int_equal(index_open(&c.ix, base_env_posix(), records, identities, RECORDS), 0);
+    for (uint32_t i = 0; i < 100; i++) {
+        block_identity key = crowded_key(i);
+        use_record(i, &key);
+        assert_true(index_insert(&c.ix, key.key_hash, i));
+    }
+    assert_int_equal(pthread_create(&reader, NULL, look_up, &c), 0);
+    for (uint64_t n = 0; n < 300 || c.found < 20000; n++) {
+        for (uint32_t i = 100; i < 500; i++) {
+            block_identity key = crowded_key(i + n * 1000);
+            use_record(i, &key);
+            assert_true(index_insert(&c.ix, key.key_hash, i));
+        }
+        for (uint32_t i = 500; i-- > 100;) {
+            index_remove(&c.ix, crowded_key(i + n * 1000).key_hash, i);
+            word_store(&records[i].life, life_make(life_incarnation(records[i].life) + 1, 0, NULL, 0));
+        }
+    }
+    c.stop = true;
+    pthread_join(reader, NULL);
+    assert_int_equal(c.missed, 0);
+    index_close(&c.ix);
+}
+
+/* ---- ledger ---- */
+
+static void a_ledger_survives_its_encoding(void **state)
+{
+    (void)state;
+    ledger a, b;
+    ledger_open(&a, base_env_posix(), 4);
+    ledger_open(&b, base_env_posix(), 4);
+    int dram = ledger_account_of(&a, "dram"), disk = ledger_account_of(&a, "disk");
+    assert_int_equal(ledger_account_of(&a, "dram"), dram);
+    for (unsigned tenant = 0; tenant < 10; tenant++) {
+        ledger_add(&a, (unsigned)dram, LEDGER_WRITE, KVO_CAUSE_PUT, tenant, 100 + tenant, 1);
+        ledger_add(&a, (unsigned)disk, LEDGER_READ, KVO_CAUSE_PROMOTE, tenant, 7, 2);
+    }
+    ledger_count(&a, (unsigned)disk, LEDGER_LIVES, 3);
+    ledger_total_add(&a, LEDGER_PUTS, 10);
+    size_t bytes = ledger_encode(&a, NULL, 0);
+    uint8_t *encoded = malloc(bytes);
+    assert_int_equal(ledger_encode(&a, encoded, bytes), bytes);
+    ledger_account_of(&b, "disk"); /* another order */
+    assert_false(ledger_decode(&b, encoded, bytes - 1));
+    assert_true(ledger_decode(&b, encoded, bytes));
+    assert_int_equal(ledger_bytes(&b, (unsigned)ledger_account_of(&b, "dram"), LEDGER_WRITE, KVO_CAUSE_PUT), 1045);
+    assert_int_equal(ledger_counted(&b, (unsigned)ledger_account_of(&b, "disk"), LEDGER_LIVES), 3);
+    assert_int_equal(ledger_total_of(&b, LEDGER_PUTS), 10);
+    kvo_ledger_row rows[64];
+    size_t count = ledger_rows(&b, rows, 64);
+    assert_int_equal(count, 2 * 5); /* four tenants of their own, and all others */
+    uint64_t other = 0;
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].tenant == KVO_TENANT_OTHER && rows[i].direction == LEDGER_WRITE)
+            other += rows[i].bytes;
+    assert_int_equal(other, 104 + 105 + 106 + 107 + 108 + 109);
+    assert_int_equal(ledger_rows(&b, rows, 0), count);
+    free(encoded);
+    ledger_close(&a);
+    ledger_close(&b);
+}
+
+/* ---- mover ---- */
+
+static char path[] = "/tmp/kvonce-move-XXXXXX";
+
+static void batches_come_back_whole(void **state)
+{
+    (void)state;
+    enum { COUNT = 200 };
+    move_transfer t[COUNT];
+    uint8_t *out = malloc(COUNT * 4096), *in = malloc(COUNT * 4096);
+    char name[sizeof path];
+    memcpy(name, path, sizeof path);
+    int file = mkstemp(name);
+    move_engine *e = move_open(base_env_posix(), 4);
+    assert_non_null(e);
+    for (size_t i = 0; i < COUNT * 4096; i++)
+        out[i] = (uint8_t)(i * 31 + i / 4096);
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < COUNT; i++)
+            t[i] = (move_transfer){.file = file,
+                                   .write = pass == 0,
+                                   .piece_count = 2,
+                                   .pieces = {{(pass ? in : out) + i * 4096, 1000},
+                                              {(pass ? in : out) + i * 4096 + 1000, 3096}},
+                                   .offset = i * 4096};
+        move_run(e, t, 1);
+        move_run(e, t + 1, COUNT - 1);
+        move_run(e, t, 0);
+        for (size_t i = 0; i < COUNT; i++)
+            assert_int_equal(t[i].result, 4096);
+    }
+    assert_memory_equal(in, out, COUNT * 4096);
+    for (size_t i = 0; i < 3; i++) /* one that fails takes no other with it */
+        t[i].file = i == 1 ? -1 : file;
+    move_run(e, t, 3);
+    assert_int_equal(t[0].result, 4096);
+    assert_int_equal(t[1].result, -EBADF);
+    assert_int_equal(t[2].result, 4096);
+    move_close(e);
+    close(file);
+    unlink(name);
+    free(out);
+    free(in);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_policy_word_gives_back_what_was_put_in),
+        cmocka_unit_test(pins_stop_at_4095),
+        cmocka_unit_test(uses_and_recency_stay_at_their_limits),
+        cmocka_unit_test(a_life_word_keeps_its_fields_apart),
+        cmocka_unit_test(gathered_and_scattered_bytes_have_one_digest),
+        cmocka_unit_test(names_are_found_through_chains_of_buckets),
+        cmocka_unit_test(a_reader_never_misses_what_stays),
+        cmocka_unit_test(a_ledger_survives_its_encoding),
+        cmocka_unit_test(batches_come_back_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
