@@ -303,7 +303,8 @@ typedef uint32_t kvo_space; /* number of a space in its store; never 0 */
 KVO_API int kvo_space_open(kvo_store *store, const kvo_space_config *config, kvo_space *space,
                            kvo_error *error);
 
-/* SHA-256 of a description's canonical encoding (docs/names.md). Pure. */
+/* SHA-256 of a description's canonical encoding (docs/names.md). KVO_E_RANGE: a field; KVO_E_MEMORY,
+   KVO_E_UNSUPPORTED: the hash is not to be had. Control, without a lock. */
 KVO_API int kvo_space_digest(const kvo_space_config *config, uint8_t digest[32]);
 
 /* ---- Names -------------------------------------------------------------- */
@@ -337,8 +338,8 @@ typedef struct kvo_names {
  * NULL, from the space's digest, `seed` and the tenant's `salt` (0 to 255 bytes): unequal salts
  * never share a name. Only whole blocks get a name: *count = token_count / block_tokens, at
  * most names_capacity. Tokens are 32-bit ids. The encoding and test vectors are in
- * docs/names.md. `names` receives 32 bytes each. Pure; about one SHA-256 of
- * 40 + 4 x block_tokens bytes a name.
+ * docs/names.md. `names` receives 32 bytes each. KVO_E_MEMORY, KVO_E_UNSUPPORTED: the hash is not to
+ * be had. Control, without a lock; about one SHA-256 of 40 + 4 x block_tokens bytes a name.
  */
 typedef struct kvo_chain {
     size_t size;
