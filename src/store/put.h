@@ -13,15 +13,18 @@ void store_put_identity(const kvo_store *s, const kvo_names *names, const kvo_pu
 int store_put_length(const kvo_store *s, kvo_space space, uint64_t payload_bytes);
 
 /* A record and a slot of the first tier for a new block: KVO_OK, and nobody sees it; KVO_EXISTS
-   and KVO_SIZE with the record that has the name; KVO_BUSY, KVO_FULL, KVO_REFUSED. */
+   and KVO_SIZE with the record that has the name, and its answer; KVO_BUSY, KVO_FULL, KVO_REFUSED. */
 int store_reserve(kvo_store *s, const block_identity *identity, const kvo_put_options *o, uint64_t recency,
-                  uint64_t deadline, uint32_t *record);
+                  uint64_t deadline, uint32_t *record, kvo_answer *answer);
 /* Where its payload goes: the arena, or memory made for it. NULL: no memory, or a ghost. */
 void *store_fill_memory(kvo_store *s, uint32_t record);
 /* Publishes: writes staged memory to its slot if the tier needs that. KVO_STORED or an error, after
    which the block is gone. */
 int store_seal(kvo_store *s, uint32_t record, const uint8_t digest[16]);
 void store_abort(kvo_store *s, uint32_t record);
+void store_count_put(kvo_store *s, int status);
+/* From the payload's end to the whole page. */
+void store_zero_tail(void *memory, uint32_t payload_bytes);
 /* Whether two digests agree. */
 bool store_digest_same(const uint8_t a[16], const uint8_t b[16]);
 

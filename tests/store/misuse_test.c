@@ -111,6 +111,28 @@ static void what_is_aborted_cannot_be_filled(void **state)
     close_store();
 }
 
+/* Its second block would wait for the first, which only the same caller can seal. */
+static void a_name_twice_in_a_reservation_is_busy_at_once(void **state)
+{
+    (void)state;
+    const uint32_t lengths[3] = {bytes, bytes, bytes};
+    uint8_t list[3][32] = {"one name in one batch of three", "another name, also in the batch", ""};
+    memcpy(list[2], list[0], sizeof list[2]);
+    kvo_names names = {.first = list, .name_bytes = 32, .count = 3, .space = space};
+    kvo_put_options o = KVO_PUT_OPTIONS_INIT;
+    kvo_reservation reservations[3];
+    kvo_answer answers[3];
+    open_store("dram:8blk");
+    names.space = space;
+    o.deadline_ns = KVO_FOREVER;
+    assert_int_equal(kvo_reserve(store, &names, lengths, &o, reservations, answers), KVO_OK);
+    assert_int_equal(answers[0].status, KVO_OK);
+    assert_int_equal(answers[1].status, KVO_OK);
+    assert_int_equal(answers[2].status, KVO_BUSY);
+    assert_int_equal(kvo_abort(store, reservations, 2, answers), KVO_OK);
+    close_store();
+}
+
 static void *rewrites(void *status)
 {
     static uint8_t new[65536];
@@ -165,6 +187,7 @@ int main(void)
         FIXTURE_TEST(segments_without_memory_are_refused),
         FIXTURE_TEST(what_is_sealed_cannot_be_filled),
         FIXTURE_TEST(what_is_aborted_cannot_be_filled),
+        FIXTURE_TEST(a_name_twice_in_a_reservation_is_busy_at_once),
         FIXTURE_TEST(a_rewrite_opens_no_reservation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
