@@ -276,7 +276,8 @@ static void fetch_once(kvo_store *s, fetch_batch *batch, fetch_item *items, size
     if (!s->ghost)
         read_below(s, items, count);
     for (size_t i = 0; s->ghost && i < count; i++)
-        items[i].status = 0;
+        if (items[i].how == FETCH_PROMOTE)
+            items[i].status = 0;
     publish(s, items, count);
     for (size_t i = 0; i < count; i++) {
         fetch_item *item = &items[i];

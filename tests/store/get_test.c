@@ -327,6 +327,42 @@ static void touch_counts_a_use_by_name_and_handle(void **state)
     assert_int_equal(kvo_touch(store, &target, NULL), KVO_E_ARGUMENT);
 }
 
+static int ghost_get(uint64_t number, size_t bytes)
+{
+    kvo_names names = names_of(number, 1);
+    kvo_segment segment = {NULL, bytes};
+    kvo_memory memory = {&segment, NULL};
+    kvo_answer answer;
+    assert_int_equal(kvo_get(store, &names, &memory, NULL, &answer), KVO_OK);
+    return answer.status;
+}
+
+/* Records alone answer as bytes do. */
+static void a_ghost_answers_like_a_store(void **state)
+{
+    (void)state;
+    kvo_answer answers[12];
+    kvo_segment segments[12];
+    options.flags = KVO_OPEN_GHOST;
+    open_store("dram:4blk,disk:@0:64blk");
+    for (size_t i = 0; i < 12; i++)
+        segments[i] = (kvo_segment){NULL, 100};
+    kvo_names names = names_of(1, 12);
+    kvo_memory memory = {segments, NULL};
+    assert_int_equal(kvo_put(store, &names, &memory, NULL, answers), KVO_OK);
+    for (size_t i = 0; i < 12; i++)
+        assert_int_equal(answers[i].status, KVO_STORED);
+    assert_int_equal(ghost_get(1, 100), KVO_OK);
+    assert_int_equal(ghost_get(12, 100), KVO_OK);
+    assert_int_equal(ghost_get(1, 101), KVO_SIZE);
+    assert_int_equal(ghost_get(13, 100), KVO_MISS);
+    names = names_of(8, 12); /* 8 .. 12 are there */
+    assert_int_equal(kvo_get(store, &names, &memory, NULL, answers), KVO_OK);
+    for (size_t i = 0; i < 12; i++)
+        assert_int_equal(answers[i].status, i < 5 ? KVO_OK : KVO_MISS);
+    close_store();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -339,6 +375,7 @@ int main(void)
         FIXTURE_TEST(states_stand_alone),
         FIXTURE_TEST(layers_and_heads_tell_blocks_apart),
         FIXTURE_TEST(look_up_changes_nothing),
+        FIXTURE_TEST(a_ghost_answers_like_a_store),
         FIXTURE_TEST(touch_counts_a_use_by_name_and_handle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
