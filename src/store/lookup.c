@@ -116,8 +116,10 @@ int kvo_touch(kvo_store *s, const kvo_target *target, kvo_answer *answers)
     uint64_t recency = atomic_fetch_add(&s->clock, count) + count;
     target_cursor cursor = {.target = target};
     for (target_hit hit; target_next(s, &cursor, &hit);) {
-        if (hit.status == KVO_OK)
+        if (hit.status == KVO_OK) {
             store_touch(s, hit.record, recency - hit.index);
+            store_raise_ancestors(s, hit.record, recency - hit.index);
+        }
         answer_hit(s, &hit, answers);
     }
     return KVO_OK;
