@@ -39,6 +39,16 @@ bool block_raise(block_record *r, uint64_t recency)
     return true;
 }
 
+bool block_in_transfer(const block_record *r)
+{
+    for (unsigned t = 0; t < KVO_TIERS_MAX; t++) {
+        uint64_t copy = word_load(&r->copy[t]);
+        if (copy_moving(copy) || copy_state(copy) == BLOCK_FILLING)
+            return true;
+    }
+    return false;
+}
+
 unsigned block_tiers(const block_record *r)
 {
     unsigned mask = 0;

@@ -54,10 +54,6 @@ static inline unsigned copy_format(uint64_t w) { return (unsigned)(w >> 48) & 15
 static inline unsigned copy_generation(uint64_t w) { return (unsigned)(w >> 52) & 255u; }
 static inline bool copy_safe(uint64_t w) { return (w & COPY_SAFE) != 0; }
 static inline bool copy_valid(uint64_t w) { return copy_state(w) == BLOCK_VALID; }
-static inline uint64_t copy_with_state(uint64_t w, unsigned state)
-{
-    return (w & ~COPY_STATE_MASK) | (uint64_t)state << 44;
-}
 /* Evictable as far as the copy itself is concerned. */
 static inline bool copy_idle(uint64_t w)
 {
@@ -172,6 +168,8 @@ uint64_t block_unpin(block_record *r, unsigned tier);
 void block_touch(block_record *r, uint64_t recency);
 /* As recent as this, without a use. false: it already was. */
 bool block_raise(block_record *r, uint64_t recency);
+/* Whether a transfer is at one of its copies. */
+bool block_in_transfer(const block_record *r);
 /* The tiers with a valid copy, one bit each, and the fastest of them (KVO_NO_TIER). */
 unsigned block_tiers(const block_record *r);
 unsigned block_fastest(unsigned mask);

@@ -58,7 +58,8 @@ static uint32_t new_record(recovery *v, const tier_slot *slot)
     return record;
 }
 
-/* A second copy of a life may know of more demotions than the first: each counts its own. */
+/* For a reader, who shows what the headers say: a second copy of a life may know of more demotions
+   than the first. */
 static void merge_delta(block_record *r, const tier_slot *slot)
 {
     uint64_t life = word_load(&r->life);
@@ -144,7 +145,7 @@ static int found_live(recovery *v, const tier_slot *slot)
         record = new_record(v, slot);
     else if (block_tiers(&s->records[record]) == 0)
         adopt(v, record, slot);
-    else
+    else if (s->read_only)
         merge_delta(&s->records[record], slot);
     if (record == BLOCK_NONE) {
         v->lacking++; /* the slot stays taken, or its segment were given away and the rest miscounted */

@@ -6,17 +6,6 @@
 
 /* ---- copies of live blocks ---- */
 
-/* Under the lock: whether a transfer is at one of its copies. */
-static bool in_transfer(const kvo_store *s, uint32_t record)
-{
-    for (unsigned t = 0; t < s->tier_count; t++) {
-        uint64_t copy = word_load(&s->records[record].copy[t]);
-        if (copy_moving(copy) || copy_state(copy) == BLOCK_FILLING)
-            return true;
-    }
-    return false;
-}
-
 /* Under the lock. From here no look-up finds it; its copies on media stay in place for now. */
 static int doom(kvo_store *s, kvo_handle handle, uint64_t deadline)
 {
@@ -24,7 +13,7 @@ static int doom(kvo_store *s, kvo_handle handle, uint64_t deadline)
     for (;;) {
         if (store_by_handle(s, handle) != record)
             return KVO_GONE;
-        if (!in_transfer(s, record))
+        if (!block_in_transfer(&s->records[record]))
             break;
         if (deadline == 0 || !store_wait(s, deadline))
             return KVO_BUSY;

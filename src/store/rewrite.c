@@ -22,14 +22,13 @@ typedef struct rewriting {
     bool invalidated; /* the old copies' headers may be dead */
 } rewriting;
 
+/* A copy that is being retired counts as one in transfer: it goes by itself. */
 static bool in_transfer(const block_record *r)
 {
-    for (unsigned t = 0; t < KVO_TIERS_MAX; t++) {
-        uint64_t copy = word_load(&r->copy[t]);
-        if (copy_moving(copy) || copy_state(copy) == BLOCK_FILLING || copy_state(copy) == BLOCK_BAD)
-            return true;
-    }
-    return false;
+    bool bad = false;
+    for (unsigned t = 0; t < KVO_TIERS_MAX; t++)
+        bad |= copy_state(word_load(&r->copy[t])) == BLOCK_BAD;
+    return bad || block_in_transfer(r);
 }
 
 static void mark(block_record *r, bool moving)

@@ -3,11 +3,11 @@
 #include "store/put.h"
 #include "store/target.h"
 
-static bool written(const kvo_store *s, uint32_t record, bool safe)
+static bool written(const kvo_store *s, uint32_t record)
 {
     for (unsigned t = s->home; t < s->tier_count; t++) {
         uint64_t copy = word_load(&s->records[record].copy[t]);
-        if (s->tiers[t].persistent && copy_valid(copy) && (!safe || copy_safe(copy)))
+        if (s->tiers[t].persistent && copy_valid(copy))
             return true;
     }
     return false;
@@ -43,7 +43,7 @@ static void write_some(kvo_store *s, const kvo_handle *handles, size_t count, ui
         size_t which[STORE_WINDOW], n = 0;
         for (size_t i = 0; i < count; i++) {
             uint32_t record = store_by_handle(s, handles[i]);
-            results[i] = record == BLOCK_NONE ? KVO_GONE : written(s, record, false) ? KVO_OK : KVO_SHORT;
+            results[i] = record == BLOCK_NONE ? KVO_GONE : written(s, record) ? KVO_OK : KVO_SHORT;
             if (results[i] == KVO_SHORT) {
                 which[n] = i;
                 records[n++] = record;

@@ -154,7 +154,7 @@ static void make_forest(unsigned odd)
             records[i].copy[2] = copy_make(i, BLOCK_VALID, 0, 0);
             break;
         default:
-            records[i].copy[1] = copy_with_state(records[i].copy[1], BLOCK_FILLING);
+            records[i].copy[1] = (records[i].copy[1] & ~COPY_STATE_MASK) | (uint64_t)BLOCK_FILLING << 44;
         }
     }
 }
