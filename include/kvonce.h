@@ -87,6 +87,7 @@ typedef enum kvo_status {
     KVO_SIZE = 8,    /* the length differs from the stored block's; nothing was copied */
     KVO_GONE = 9,    /* a handle, pin, hold or reservation that is no longer valid */
     KVO_SHORT = 10,  /* stored, but the level asked for was not reached in time */
+    KVO_CANCELLED = 11, /* the job was cancelled before it came to this block; nothing was done */
 
     /* The caller's mistake. */
     KVO_E_ARGUMENT = 32,    /* a null pointer, a count or name length out of range */
@@ -174,8 +175,18 @@ enum {
     KVO_OPEN_GHOST = 1 << 0,     /* records and decisions only; lengths, but no bytes */
     KVO_OPEN_READ_ONLY = 1 << 1, /* look, do not touch: no lock file is created, no byte
                                     written; disk tiers must exist and be closed by others */
-    KVO_OPEN_MUST_EXIST = 1 << 2 /* KVO_E_NOT_FOUND instead of creating a directory */
+    KVO_OPEN_MUST_EXIST = 1 << 2, /* KVO_E_NOT_FOUND instead of creating a directory */
+    KVO_OPEN_STEPPED = 1 << 3    /* no mover: blocks are demoted in the call that needs the room, so
+                                    that the same calls give the same decisions. Ghosts always are */
 };
+
+/* What carries transfers of files. */
+typedef enum kvo_io_engine {
+    KVO_IO_AUTO = 0,   /* io_uring where the kernel allows it, else threads. The environment variable
+                          KVONCE_IO (auto, io_uring or threads) decides instead if it is set */
+    KVO_IO_URING = 1,  /* kvo_open() fails with KVO_E_UNSUPPORTED where the kernel forbids it */
+    KVO_IO_THREADS = 2 /* a pool of io_threads threads, one vectored call a block */
+} kvo_io_engine;
 
 typedef enum kvo_event_type {
     KVO_EVENT_SEAL = 1,    /* tier that received it */
@@ -231,7 +242,7 @@ typedef struct kvo_options {
     uint64_t write_out_ns; /* policies, recency and ledger of blocks on disk are written at
                               least this often while they change; 0 = 1 s, at most a day. What a crash can
                               lose of them is what changed since */
-    uint32_t io_threads;   /* transfers at the same time; 0 = 8; 1 .. 64 */
+    uint32_t io_threads;   /* threads of KVO_IO_THREADS; 0 = 8; 1 .. 64 */
     uint32_t tenants_max;  /* tenants with ledger rows of their own, the first ones seen; all
                               others share KVO_TENANT_OTHER's. 0 = 256; 1 .. 4096 */
     uint32_t pins_max;     /* pins at the same time; 0 = 16384 */
@@ -241,8 +252,13 @@ typedef struct kvo_options {
     void *event_context;
     void (*on_log)(void *context, const char *line); /* one line a failure; may be NULL */
     void *log_context;
+    int io_engine;         /* kvo_io_engine */
+    uint32_t workers;      /* threads that run submitted jobs, started with the first queue;
+                              0 = one a processor, at most 4; 1 .. 64 */
+    uint64_t flight_bytes; /* payload in transfer to and from media at the same time; 0 = 256 MiB. One
+                              block is let through in any case */
 } kvo_options;
-#define KVO_OPTIONS_INIT {sizeof(kvo_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define KVO_OPTIONS_INIT {sizeof(kvo_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /*
  * Opens a store. `tiers` as for kvo_parse_tiers(); kvo_open_tiers() takes them as structs.
@@ -678,8 +694,18 @@ typedef struct kvo_stat {
     uint64_t recovered_blocks;  /* found at open */
     uint64_t unfinished_slots;  /* at open: writes that a crash cut short */
     uint64_t damaged_slots;     /* at open: unreadable slot headers */
+    /* The data plane, since open. */
+    int io_engine;              /* kvo_io_engine in use; 0: a ghost */
+    int io_registered;          /* 1: staging memory is registered with the kernel (io_uring, and
+                                   RLIMIT_MEMLOCK allows it); 0: it is not */
+    uint64_t transfers;         /* blocks written to or read from media */
+    uint64_t submissions;       /* requests handed to the kernel for them: one each, more where the
+                                   kernel returned a part */
+    uint64_t payload_copies;    /* payloads copied by the processor */
+    uint64_t demoted_ahead;     /* blocks that the mover brought down before room was needed */
 } kvo_stat;
-#define KVO_STAT_INIT {sizeof(kvo_stat), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define KVO_STAT_INIT \
+    {sizeof(kvo_stat), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* Counters are exact at rest and may be a moment apart under load. Control. */
 KVO_API int kvo_stat_store(kvo_store *store, kvo_stat *stat);

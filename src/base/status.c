@@ -31,6 +31,7 @@ static const status_row status_table[] = {
     ROW(KVO_SIZE, ANSWER, "the length differs from the stored block's; nothing was copied"),
     ROW(KVO_GONE, ANSWER, "the handle, pin, hold or reservation is no longer valid"),
     ROW(KVO_SHORT, ANSWER, "the level asked for was not reached in time"),
+    ROW(KVO_CANCELLED, ANSWER, "the job was cancelled before it came to this block; nothing was done"),
 
     ROW(KVO_E_ARGUMENT, CALLER, "a null pointer, or a count or length out of range"),
     ROW(KVO_E_RANGE, CALLER, "a value out of its documented range"),

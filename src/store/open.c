@@ -27,10 +27,15 @@ static int check_options(kvo_options *o, kvo_error *error)
         return base_fail(error, KVO_E_RANGE, "options: blocks_max, pins_max or holds_max is too large");
     if (o->write_out_ns > 86400ull * 1000000000u)
         return base_fail(error, KVO_E_RANGE, "options.write_out_ns: at most a day (86400000000000)");
-    if (o->flags & ~(uint32_t)(KVO_OPEN_GHOST | KVO_OPEN_READ_ONLY | KVO_OPEN_MUST_EXIST))
+    if (o->workers > 64)
+        return base_fail(error, KVO_E_RANGE, "options.workers: at most 64");
+    if (o->io_engine < KVO_IO_AUTO || o->io_engine > KVO_IO_THREADS)
+        return base_fail(error, KVO_E_RANGE, "options.io_engine: %d is not an engine", o->io_engine);
+    if (o->flags & ~(uint32_t)(KVO_OPEN_GHOST | KVO_OPEN_READ_ONLY | KVO_OPEN_MUST_EXIST | KVO_OPEN_STEPPED))
         return base_fail(error, KVO_E_RANGE, "options.flags: 0x%x has bits that mean nothing here", o->flags);
     o->write_out_ns = o->write_out_ns ? o->write_out_ns : 1000000000u;
     o->io_threads = o->io_threads ? o->io_threads : 8;
+    o->flight_bytes = o->flight_bytes ? o->flight_bytes : 256u << 20;
     o->tenants_max = o->tenants_max ? o->tenants_max : 256;
     o->pins_max = o->pins_max ? o->pins_max : 16384;
     o->holds_max = o->holds_max ? o->holds_max : 4096;

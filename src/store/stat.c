@@ -30,6 +30,9 @@ int kvo_stat_store(kvo_store *s, kvo_stat *out)
     stat.recovered_blocks = s->recovered;
     stat.unfinished_slots = s->unfinished;
     stat.damaged_slots = s->damaged;
+    stat.io_engine = s->ghost ? 0 : KVO_IO_THREADS;
+    stat.payload_copies = atomic_load(&s->payload_copies);
+    stat.demoted_ahead = atomic_load(&s->demoted_ahead);
     store_unlock(s);
     stat.puts = ledger_total_of(l, LEDGER_PUTS);
     stat.put_exists = ledger_total_of(l, LEDGER_PUT_EXISTS);

@@ -154,6 +154,7 @@ struct kvo_store {
     atomic_bool intents_left; /* one could not be carried out yet */
     _Atomic uint64_t activity;      /* anything that a write-out would write */
     uint64_t recovered, unfinished, damaged;
+    _Atomic uint64_t payload_copies, demoted_ahead; /* see kvo_stat */
 };
 
 /* ---- enter.c: what every public call begins with ---- */
