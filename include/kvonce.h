@@ -26,11 +26,13 @@
  *   kvo_answer a block. The call's own return value speaks of the batch (bad
  *   arguments, a store that a fork has orphaned); a block's fate is in its answer.
  *   A miss is an answer, not an error.
+ * - What moves payload also exists as a job (kvo_submit_...), for engines that must not wait.
  * - All calls on one store may be made from any thread at the same time, except
  *   kvo_close(), which must be the last. No call is async-signal-safe.
  * - Durations and deadlines are nanoseconds from the call on a monotonic clock:
  *   0 = do not wait, KVO_FOREVER = wait without limit. Sizes are bytes.
- * - Memory passed in belongs to the store until the call returns, not longer.
+ * - Memory passed in belongs to the store until the call returns, not longer; that of a submitted
+ *   job until its report is taken.
  * - Structs that begin with `size` are set up by their _INIT macro; they only grow
  *   at the end, and a library accepts the shorter struct of an older program.
  * - After fork() the child's copy of a store answers KVO_E_FORKED to every call.
@@ -254,7 +256,7 @@ typedef struct kvo_options {
     void *log_context;
     int io_engine;         /* kvo_io_engine */
     uint32_t workers;      /* threads that run submitted jobs, started with the first queue;
-                              0 = one a processor, at most 4; 1 .. 64 */
+                              0 = one a processor, 2 to 4; 2 .. 64 */
     uint64_t flight_bytes; /* payload in transfer to and from media at the same time; 0 = 256 MiB. One
                               block is let through in any case */
 } kvo_options;
@@ -276,8 +278,10 @@ KVO_API int kvo_open_tiers(const kvo_tier_config *tiers, uint32_t count, const k
  * Closes a store: brings the blocks that only memory holds to the first persistent tier, within
  * deadline_ns and as far as it has room, writes out policies and ledger, flushes, and frees
  * everything. KVO_SHORT: not all of them got there (time, or memory holds more than the disk); what
- * was written stays. Any pin's memory becomes invalid. NULL is allowed. The store is gone in every
- * case but KVO_E_FORKED. Data.
+ * was written stays. Any pin's memory becomes invalid. NULL is allowed. Queues that are still open are
+ * closed first. KVO_BUSY: one of their jobs still runs at the deadline; the store stays open, its
+ * queues take no more jobs, and it can be closed again. Else, and unless KVO_E_FORKED, the store is
+ * gone. Data.
  */
 KVO_API int kvo_close(kvo_store *store, uint64_t deadline_ns);
 
@@ -644,6 +648,97 @@ KVO_API int kvo_remove(kvo_store *store, const kvo_target *target, int level, ui
  */
 KVO_API int kvo_rewrite(kvo_store *store, const kvo_names *names, const kvo_memory *memory,
                         uint32_t format, const kvo_put_options *options, kvo_answer *answers);
+
+/*
+ * Brings blocks into the first tier, without counting a use. KVO_OK: there now; KVO_MISS;
+ * KVO_BUSY: no room in time. .tier is where it came from. KVO_E_UNSUPPORTED where the first tier is
+ * no memory. options->no_promote is ignored. Data.
+ */
+KVO_API int kvo_prefetch(kvo_store *store, const kvo_names *names, const kvo_get_options *options,
+                         kvo_answer *answers);
+
+/* ---- Jobs: the same calls without waiting -------------------------------- */
+
+/*
+ * A queue takes jobs from one consumer and gives it their reports: any number of queues a store,
+ * each with job numbers, an event descriptor and reports of its own. Submitting does no work on
+ * payloads and does not wait: threads of the store run the jobs (kvo_options.workers), long ones in
+ * slices, so that none keeps the others waiting.
+ *
+ * - A batch is queued whole or not at all (KVO_BUSY: jobs_max; take reports first). Other mistakes
+ *   are those of the blocking call, at once, and nothing is queued.
+ * - Each queued job gets exactly one report, whatever happens to it. Until kvo_poll() has
+ *   returned that, payload memory and `answers` belong to the store; names, handles, segments and
+ *   options are copied and free at once.
+ * - Deadlines count from the submit. What is not begun by then answers KVO_BUSY; a transfer that runs is
+ *   not cut short, so that memory comes back with the report and is the caller's alone. 0: each
+ *   block is tried once, whenever its turn is.
+ * - Jobs run in no particular order, and several at a time; where order matters, wait for a report.
+ */
+typedef struct kvo_queue kvo_queue;
+typedef uint64_t kvo_job; /* counts from 1 in its queue; 0 = none */
+
+typedef struct kvo_queue_options {
+    size_t size;
+    uint32_t jobs_max; /* whose report is not taken yet; 0 = 1024; 1 .. 65536 */
+} kvo_queue_options;
+#define KVO_QUEUE_OPTIONS_INIT {sizeof(kvo_queue_options), 0}
+
+typedef struct kvo_report {
+    kvo_job job;
+    void *context;       /* as submitted */
+    int32_t status;      /* what the blocking call would have returned, or KVO_CANCELLED: asked for in
+                            time to leave something undone; the answers say what */
+    uint32_t reserved;
+    kvo_answer *answers; /* as submitted; each one is filled if the call fills them */
+    size_t count;        /* of answers; 0 where a target names no blocks */
+    size_t ok_count;     /* answers KVO_OK, KVO_STORED or KVO_EXISTS */
+    uint64_t removed;    /* by a remove */
+    uint64_t waited_ns;  /* from the submit to the first work on it */
+    uint64_t taken_ns;   /* from the submit to the end */
+} kvo_report;
+
+/* KVO_E_MEMORY, KVO_E_RANGE. The first queue of a store starts its workers. Control. */
+KVO_API int kvo_queue_open(kvo_store *store, const kvo_queue_options *options, kvo_queue **queue);
+/*
+ * Cancels what is left, waits until no job runs, and frees the queue; reports that were not taken are
+ * gone with it. KVO_BUSY: a job still runs at the deadline, for instance because a device does not
+ * give memory back; the queue stays, takes no jobs, and can be closed again. NULL is allowed. Must
+ * be the last call on the queue. Data.
+ */
+KVO_API int kvo_queue_close(kvo_queue *queue, uint64_t deadline_ns);
+
+KVO_API int kvo_submit_put(kvo_queue *queue, const kvo_names *names, const kvo_memory *memory,
+                           const kvo_put_options *options, kvo_answer *answers, void *context, kvo_job *job);
+KVO_API int kvo_submit_get(kvo_queue *queue, const kvo_names *names, const kvo_memory *memory,
+                           const kvo_get_options *options, kvo_answer *answers, void *context, kvo_job *job);
+KVO_API int kvo_submit_prefetch(kvo_queue *queue, const kvo_names *names, const kvo_get_options *options,
+                                kvo_answer *answers, void *context, kvo_job *job);
+/* target NULL = all. answers may be NULL, and are filled for BY_NAMES and BY_HANDLES. */
+KVO_API int kvo_submit_sync(kvo_queue *queue, const kvo_target *target, int level, uint64_t deadline_ns,
+                            kvo_answer *answers, void *context, kvo_job *job);
+KVO_API int kvo_submit_remove(kvo_queue *queue, const kvo_target *target, int level, uint64_t deadline_ns,
+                              kvo_answer *answers, void *context, kvo_job *job);
+
+/* A request: what the job has not begun is left undone (KVO_CANCELLED), what runs runs to its end; a
+   sync or a remove that runs is not interrupted. The report comes as always. KVO_GONE: no such job, or
+   its report is already there. Control. */
+KVO_API int kvo_cancel(kvo_queue *queue, kvo_job job);
+
+/* Takes up to `capacity` reports, in order of completion, waiting up to timeout_ns for the first
+   while a job is pending. *count may be 0. Control. */
+KVO_API int kvo_poll(kvo_queue *queue, kvo_report *reports, size_t capacity, uint64_t timeout_ns,
+                     size_t *count);
+
+/* A descriptor for poll(2) or epoll that is readable while reports wait. It belongs to the queue; only
+   kvo_poll() makes it unreadable, so do not read it. -1: no queue, or a forked child. Control. */
+KVO_API int kvo_queue_event(const kvo_queue *queue);
+
+/* *count: jobs whose report is not taken yet. Control. */
+KVO_API int kvo_pending(kvo_queue *queue, uint64_t *count);
+
+/* Waits until every job submitted before has its report ready to be taken. KVO_SHORT: not in time. */
+KVO_API int kvo_drain(kvo_queue *queue, uint64_t deadline_ns);
 
 /* ---- What is in it ------------------------------------------------------ */
 

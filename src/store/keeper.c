@@ -7,18 +7,10 @@
 
 /* ---- intents ---- */
 
-static void deliver_nothing(kvo_store *s, fetch_batch *batch, fetch_item *item)
-{
-    (void)batch;
-    store_unpin(s, item->record, item->tier);
-    item->how = FETCH_DONE;
-    item->status = KVO_OK;
-}
-
 static void prefetch(kvo_store *s, uint32_t record)
 {
     block_identity identity;
-    kvo_pin no_pin; /* says that no length is asked for */
+    kvo_answer answer;
     identity_load(&s->identities[record], &identity);
     kvo_names names = {.first = identity.name, .name_bytes = identity.name_bytes, .count = 1};
     names.space = identity.space;
@@ -26,11 +18,8 @@ static void prefetch(kvo_store *s, uint32_t record)
     names.layer_first = identity.layer_first;
     names.layer_count = identity.layer_count;
     names.head_group = identity.head_group;
-    /* Recency stays: a prefetch is no use. */
-    fetch_item item = {.index = 0, .touched = true};
-    fetch_batch batch = {.names = &names, .deliver = deliver_nothing, .pins = &no_pin};
     if (store_check_names(s, &names) == KVO_OK)
-        store_fetch(s, &batch, &item, 1);
+        store_prefetch(s, &names, 0, &answer);
 }
 
 /* true: still to do. */

@@ -4,11 +4,18 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define USUAL_BYTES 65536u
 #define RECORDS_SPARE 1024u /* for blocks on their way in and out */
 
 /* ---- what the caller asks for ---- */
+
+static uint32_t usual_workers(void)
+{
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    return processors < 2 ? 2 : processors > 4 ? 4 : (uint32_t)processors;
+}
 
 static int check_options(kvo_options *o, kvo_error *error)
 {
@@ -27,14 +34,15 @@ static int check_options(kvo_options *o, kvo_error *error)
         return base_fail(error, KVO_E_RANGE, "options: blocks_max, pins_max or holds_max is too large");
     if (o->write_out_ns > 86400ull * 1000000000u)
         return base_fail(error, KVO_E_RANGE, "options.write_out_ns: at most a day (86400000000000)");
-    if (o->workers > 64)
-        return base_fail(error, KVO_E_RANGE, "options.workers: at most 64");
+    if (o->workers == 1 || o->workers > JOBS_WORKERS_MAX)
+        return base_fail(error, KVO_E_RANGE, "options.workers: 0, or 2 to %u", JOBS_WORKERS_MAX);
     if (o->io_engine < KVO_IO_AUTO || o->io_engine > KVO_IO_THREADS)
         return base_fail(error, KVO_E_RANGE, "options.io_engine: %d is not an engine", o->io_engine);
     if (o->flags & ~(uint32_t)(KVO_OPEN_GHOST | KVO_OPEN_READ_ONLY | KVO_OPEN_MUST_EXIST | KVO_OPEN_STEPPED))
         return base_fail(error, KVO_E_RANGE, "options.flags: 0x%x has bits that mean nothing here", o->flags);
     o->write_out_ns = o->write_out_ns ? o->write_out_ns : 1000000000u;
     o->io_threads = o->io_threads ? o->io_threads : 8;
+    o->workers = o->workers ? o->workers : usual_workers();
     o->flight_bytes = o->flight_bytes ? o->flight_bytes : 256u << 20;
     o->tenants_max = o->tenants_max ? o->tenants_max : 256;
     o->pins_max = o->pins_max ? o->pins_max : 16384;
@@ -320,6 +328,7 @@ static void free_if(kvo_store *s, void *memory, size_t bytes)
 
 void store_destroy(kvo_store *s)
 {
+    store_jobs_close(s);
     store_keeper_stop(s);
     for (unsigned i = 0; i < s->tier_count; i++) {
         store_tier *t = &s->tiers[i];
@@ -382,6 +391,7 @@ static kvo_store *new_store(base_env *env, const kvo_options *o, uint32_t tier_c
     pthread_mutex_init(&s->keeper_lock, NULL);
     pthread_cond_init(&s->keeper_wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
+    store_jobs_open(s);
     return s;
 }
 
@@ -510,8 +520,10 @@ int kvo_close(kvo_store *s, uint64_t deadline_ns)
     if (s == NULL)
         return KVO_OK;
     STORE_ENTER(s);
+    int result = store_queues_close(s, deadline_ns);
+    if (result != KVO_OK)
+        return result;
     store_keeper_stop(s);
-    int result = KVO_OK;
     if (s->home != KVO_NO_TIER && !s->ghost && !s->read_only)
         result = settle(s, deadline_ns);
     store_destroy(s);

@@ -174,17 +174,23 @@ static bool wait_shown(kvo_store *s, const removal *m)
     return in_time;
 }
 
-int kvo_remove(kvo_store *s, const kvo_target *target, int level, uint64_t deadline_ns, kvo_answer *answers,
-               uint64_t *removed)
+int store_remove_check(const kvo_store *s, const kvo_target *target, int level)
 {
-    STORE_ENTER(s);
     int r = target_check(s, target, false);
     if (r != KVO_OK)
         return r;
     if (level < KVO_SEALED || level > KVO_SAFE)
         return KVO_E_RANGE;
-    if (s->read_only)
-        return KVO_E_STATE;
+    return s->read_only ? KVO_E_STATE : KVO_OK;
+}
+
+int kvo_remove(kvo_store *s, const kvo_target *target, int level, uint64_t deadline_ns, kvo_answer *answers,
+               uint64_t *removed)
+{
+    STORE_ENTER(s);
+    int r = store_remove_check(s, target, level);
+    if (r != KVO_OK)
+        return r;
     removal m = {.target = target, .level = level, .deadline = store_deadline(s, deadline_ns), .result = KVO_OK};
     m.answers = target_listed(target) ? answers : NULL;
     target_cursor cursor = {.target = target, .hidden = true};

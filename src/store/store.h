@@ -102,6 +102,22 @@ typedef struct store_hold {
 
 typedef struct store_staging store_staging; /* put.c */
 
+#define JOBS_WORKERS_MAX 64u
+
+/* jobs.h: what was submitted, and who runs it. */
+typedef struct store_jobs {
+    pthread_mutex_t lock;
+    pthread_cond_t wake; /* workers: a job is ready */
+    pthread_cond_t done; /* who waits for reports */
+    struct store_job *ready, **ready_end;
+    struct store_job *parked; /* busy when last tried */
+    kvo_queue *queues;
+    pthread_t workers[JOBS_WORKERS_MAX];
+    uint32_t worker_count;
+    uint32_t waiting_count; /* of them, in calls that may wait */
+    bool stopping;
+} store_jobs;
+
 struct kvo_store {
     base_env *env;
     int64_t process;
@@ -150,6 +166,7 @@ struct kvo_store {
     pthread_mutex_t keeper_lock;
     pthread_cond_t keeper_wake;
     bool keeper_runs, keeper_stops;
+    store_jobs jobs;
     _Atomic uint32_t intents; /* some block may have an intent to carry out */
     atomic_bool intents_left; /* one could not be carried out yet */
     _Atomic uint64_t activity;      /* anything that a write-out would write */
@@ -247,6 +264,16 @@ int store_invalidate_stale(kvo_store *s, uint64_t hash, uint64_t deadline);
 int store_invalidate_evicted(kvo_store *s);
 /* Writes dead headers over the copies of blocks that nobody finds any more; 0 or negative errno. */
 int store_invalidate_copies(kvo_store *s, const uint32_t *records, size_t count, int level);
+/* What the calls of these names check first: a kvo_status. */
+int store_prefetch_check(kvo_store *s, const kvo_names *names, const kvo_answer *answers);
+int store_sync_check(const kvo_store *s, const kvo_target *target, int level);
+int store_remove_check(const kvo_store *s, const kvo_target *target, int level);
+/* Brings blocks into the first tier, without a use; deadline as store_deadline() makes it. */
+void store_prefetch(kvo_store *s, const kvo_names *names, uint64_t deadline, kvo_answer *answers);
+/* jobs.c, queue.c, of open and close. KVO_BUSY: a job still runs, and all queues stay. */
+void store_jobs_open(kvo_store *s);
+int store_queues_close(kvo_store *s, uint64_t deadline_ns);
+void store_jobs_close(kvo_store *s);
 /* Some block has a new intent: the keeper looks. */
 void store_intents_changed(kvo_store *s);
 int store_recover(kvo_store *s, kvo_error *error);

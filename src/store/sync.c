@@ -202,11 +202,8 @@ static void answer_levels(kvo_store *s, const kvo_target *target, kvo_answer *an
     }
 }
 
-int kvo_sync(kvo_store *s, const kvo_target *target, int level, uint64_t deadline_ns, kvo_answer *answers)
+int store_sync_check(const kvo_store *s, const kvo_target *target, int level)
 {
-    static const kvo_target all = {.by = KVO_BY_ALL};
-    STORE_ENTER(s);
-    target = target ? target : &all;
     int r = target_check(s, target, false);
     if (r != KVO_OK)
         return r;
@@ -214,8 +211,17 @@ int kvo_sync(kvo_store *s, const kvo_target *target, int level, uint64_t deadlin
         return KVO_E_RANGE;
     if (s->read_only)
         return KVO_E_STATE;
-    if (s->home == KVO_NO_TIER)
-        return KVO_E_UNSUPPORTED;
+    return s->home == KVO_NO_TIER ? KVO_E_UNSUPPORTED : KVO_OK;
+}
+
+int kvo_sync(kvo_store *s, const kvo_target *target, int level, uint64_t deadline_ns, kvo_answer *answers)
+{
+    static const kvo_target all = {.by = KVO_BY_ALL};
+    STORE_ENTER(s);
+    target = target ? target : &all;
+    int r = store_sync_check(s, target, level);
+    if (r != KVO_OK)
+        return r;
     answers = target_listed(target) ? answers : NULL;
     bool all_written = sync_all(s, target, store_deadline(s, deadline_ns), answers);
     int flushed = level == KVO_SAFE ? make_safe(s, target) : store_write_out(s, false);
