@@ -257,8 +257,8 @@ typedef struct kvo_options {
     int io_engine;         /* kvo_io_engine */
     uint32_t workers;      /* threads that run submitted jobs, started with the first queue;
                               0 = one a processor, 2 to 4; 2 .. 64 */
-    uint64_t flight_bytes; /* payload in transfer to and from media at the same time; 0 = 256 MiB. One
-                              block is let through in any case */
+    uint64_t flight_bytes; /* payload in transfer to and from media at the same time; 0 = 256 MiB. Each
+                              call lets one block through in any case */
 } kvo_options;
 #define KVO_OPTIONS_INIT {sizeof(kvo_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
@@ -792,7 +792,7 @@ typedef struct kvo_stat {
     /* The data plane, since open. */
     int io_engine;              /* kvo_io_engine in use; 0: a ghost */
     int io_registered;          /* 1: staging memory is registered with the kernel (io_uring, and
-                                   RLIMIT_MEMLOCK allows it); 0: it is not */
+                                   RLIMIT_MEMLOCK allows it); 0: it is not, or was not used yet */
     uint64_t transfers;         /* blocks written to or read from media */
     uint64_t submissions;       /* requests handed to the kernel for them: one each, more where the
                                    kernel returned a part */

@@ -4,7 +4,8 @@
 
     N passed, N failed, N skipped
 
-  plain         everything, with assertions, warnings are errors
+  plain         everything, with assertions, warnings are errors; suites `store` and
+                `disk` once more with the I/O engine of threads
   asan, tsan    suite `sanitize` under address+undefined and under thread sanitizer
   fault-*       a library with one rule broken on purpose: suite `fault` holds the tests that must
                 notice. They are declared with should_fail, so noticing counts as passed.
@@ -33,6 +34,8 @@ BUILDS = {
     "fault-anchor": (["-Dfault=anchor"], ["--suite", "fault"], None),
     "fault-digest": (["-Dfault=digest"], ["--suite", "fault"], None),
 }
+# Runs after the first one in the same build: (environment, options of meson test).
+MORE = {"plain": [({"KVONCE_IO": "threads"}, ["--suite", "store", "--suite", "disk"])]}
 SANITIZER_OPTIONS = {
     "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=1:allocator_may_return_null=1",
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
@@ -74,14 +77,8 @@ def read_log(path):
     return counts, failed
 
 
-def test(name, builds):
-    """Counts and failures of one build. A build that fails, or has no test, is one failure."""
-    setup, options, compiler = BUILDS[name]
-    directory = builds / name
-    environment = environment_for(compiler)
-
-    if not build(directory, setup, environment):
-        return [0, 1, 0], ["%s: does not build" % name]
+def run_tests(name, directory, options, environment):
+    """Counts and failures of one run of meson test. No test at all is a failure."""
     log = directory / "meson-logs" / "testlog.json"
     log.unlink(missing_ok=True)
     status = run(["meson", "test", "-C", directory, "--no-rebuild", "--print-errorlogs", *options], environment)
@@ -91,6 +88,22 @@ def test(name, builds):
     if status != 0 and counts[1] == 0:
         counts[1], failed = 1, ["meson test ended with %d" % status]
     return counts, ["%s: %s" % (name, what) for what in failed]
+
+
+def test(name, builds):
+    """Counts and failures of one build. A build that fails is one failure."""
+    setup, options, compiler = BUILDS[name]
+    directory = builds / name
+    environment = environment_for(compiler)
+
+    if not build(directory, setup, environment):
+        return [0, 1, 0], ["%s: does not build" % name]
+    counts, failed = run_tests(name, directory, options, environment)
+    for more, options in MORE.get(name, []):
+        what = " ".join([name, *("%s=%s" % item for item in more.items())])
+        again, again_failed = run_tests(what, directory, options, dict(environment, **more))
+        counts, failed = [a + b for a, b in zip(counts, again)], failed + again_failed
+    return counts, failed
 
 
 def main():

@@ -1,138 +1,179 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "move/move.h"
-
-#include <pthread.h>
+/* A pool of threads, one vectored call a transfer. */
 #include <signal.h>
+
+#include "move/internal.h"
 
 #define THREADS_MAX 64
 
-/* A batch lives on its caller's stack until all its transfers are done. */
-typedef struct move_batch {
-    struct move_batch *next;
-    move_transfer *transfers;
-    size_t count;
-    size_t started;
-    size_t finished;
-} move_batch;
-
-struct move_engine {
-    base_env *env;
+typedef struct pool {
     pthread_mutex_t lock;
     pthread_cond_t work;
-    pthread_cond_t done;
-    move_batch *first; /* batches with transfers that have not started */
-    move_batch **last;
+    move_transfer *first; /* that no thread has taken yet */
+    move_transfer **last;
     bool closing;
     uint32_t thread_count;
+    base_env *env;
     pthread_t threads[THREADS_MAX];
-};
+} pool;
 
-static void run_one(base_env *env, move_transfer *t)
+typedef struct thread_stream {
+    move_stream base;
+    pthread_cond_t done;
+    move_transfer *first; /* finished; under the pool's lock, as all here but `held` */
+    move_transfer **last;
+    bool waiting;
+    move_transfer *held; /* a first one: if its user waits for it before a second comes, its user runs it */
+} thread_stream;
+
+static void append(move_transfer ***last, move_transfer *t)
 {
-    t->result = t->write ? env->write(env, t->file, t->pieces, t->piece_count, t->offset)
-                         : env->read(env, t->file, t->pieces, t->piece_count, t->offset);
+    t->next = NULL;
+    **last = t;
+    *last = &t->next;
 }
 
-/* Takes the next transfer; NULL if there is none. Under the lock. */
-static move_transfer *take(move_engine *e, move_batch **batch)
+static move_transfer *take(move_transfer **first, move_transfer ***last)
 {
-    move_batch *b = e->first;
-    if (b == NULL)
-        return NULL;
-    *batch = b;
-    move_transfer *t = &b->transfers[b->started++];
-    if (b->started == b->count) {
-        e->first = b->next;
-        if (e->first == NULL)
-            e->last = &e->first;
-    }
+    move_transfer *t = *first;
+    if (t && (*first = t->next) == NULL)
+        *last = first;
     return t;
 }
 
 static void *worker(void *argument)
 {
-    move_engine *e = argument;
-    pthread_mutex_lock(&e->lock);
+    pool *p = argument;
+    pthread_mutex_lock(&p->lock);
     for (;;) {
-        move_batch *batch = NULL;
-        move_transfer *t = take(e, &batch);
+        move_transfer *t = take(&p->first, &p->last);
         if (t == NULL) {
-            if (e->closing)
+            if (p->closing)
                 break;
-            pthread_cond_wait(&e->work, &e->lock);
+            pthread_cond_wait(&p->work, &p->lock);
             continue;
         }
-        pthread_mutex_unlock(&e->lock);
-        run_one(e->env, t);
-        pthread_mutex_lock(&e->lock);
-        if (++batch->finished == batch->count)
-            pthread_cond_broadcast(&e->done);
+        pthread_mutex_unlock(&p->lock);
+        move_run_here(p->env, t);
+        pthread_mutex_lock(&p->lock);
+        thread_stream *s = (thread_stream *)t->stream;
+        append(&s->last, t);
+        if (s->waiting)
+            pthread_cond_signal(&s->done);
     }
-    pthread_mutex_unlock(&e->lock);
+    pthread_mutex_unlock(&p->lock);
     return NULL;
 }
 
 /* Signals of the program are not for our threads. */
-static int start_thread(move_engine *e)
+static int start_thread(pool *p)
 {
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int r = pthread_create(&e->threads[e->thread_count], NULL, worker, e);
+    int r = pthread_create(&p->threads[p->thread_count], NULL, worker, p);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (r == 0)
-        e->thread_count++;
+        p->thread_count++;
     return r;
 }
 
-move_engine *move_open(base_env *env, uint32_t threads)
+static void threads_close(move_engine *e)
 {
-    move_engine *e = env->alloc(env, sizeof *e);
-    if (e == NULL)
-        return NULL;
-    e->env = env;
-    e->last = &e->first;
-    pthread_mutex_init(&e->lock, NULL);
-    pthread_cond_init(&e->work, NULL);
-    pthread_cond_init(&e->done, NULL);
+    pool *p = e->own;
+    pthread_mutex_lock(&p->lock);
+    p->closing = true;
+    pthread_cond_broadcast(&p->work);
+    pthread_mutex_unlock(&p->lock);
+    for (uint32_t i = 0; i < p->thread_count; i++)
+        pthread_join(p->threads[i], NULL);
+    pthread_cond_destroy(&p->work);
+    pthread_mutex_destroy(&p->lock);
+    e->env->free(e->env, p, sizeof *p);
+}
+
+static int threads_open(move_engine *e, uint32_t threads, kvo_error *error)
+{
+    pool *p = e->own = e->env->alloc(e->env, sizeof *p);
+    if (p == NULL)
+        return base_fail(error, KVO_E_MEMORY, "no memory for the threads of transfers");
+    p->env = e->env;
+    p->last = &p->first;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->work, NULL);
     for (uint32_t i = 0; i < threads && i < THREADS_MAX; i++)
-        if (start_thread(e) != 0)
+        if (start_thread(p) != 0)
             break;
-    if (e->thread_count == 0) {
-        move_close(e);
+    if (p->thread_count)
+        return KVO_OK;
+    threads_close(e);
+    return base_fail(error, KVO_E_MEMORY, "cannot start a thread for transfers");
+}
+
+static move_stream *stream_open(move_engine *e)
+{
+    thread_stream *s = e->env->alloc(e->env, sizeof *s);
+    if (s == NULL)
         return NULL;
+    s->base = (move_stream){.engine = e, .ops = &move_threads};
+    s->last = &s->first;
+    pthread_cond_init(&s->done, NULL);
+    return &s->base;
+}
+
+static void stream_close(move_stream *stream)
+{
+    thread_stream *s = (thread_stream *)stream;
+    pthread_cond_destroy(&s->done);
+    stream->engine->env->free(stream->engine->env, s, sizeof *s);
+}
+
+/* Under the pool's lock. */
+static void to_pool(pool *p, move_transfer *t)
+{
+    append(&p->last, t);
+    pthread_cond_signal(&p->work);
+}
+
+static void release_held(pool *p, thread_stream *s)
+{
+    if (s->held)
+        to_pool(p, s->held);
+    s->held = NULL;
+}
+
+static void add(move_stream *stream, move_transfer *t)
+{
+    thread_stream *s = (thread_stream *)stream;
+    pool *p = stream->engine->own;
+    if (stream->in_flight == 1) {
+        s->held = t;
+        return;
     }
-    return e;
+    pthread_mutex_lock(&p->lock);
+    release_held(p, s);
+    to_pool(p, t);
+    pthread_mutex_unlock(&p->lock);
 }
 
-void move_close(move_engine *e)
+static move_transfer *next(move_stream *stream, bool wait)
 {
-    if (e == NULL)
-        return;
-    pthread_mutex_lock(&e->lock);
-    e->closing = true;
-    pthread_cond_broadcast(&e->work);
-    pthread_mutex_unlock(&e->lock);
-    for (uint32_t i = 0; i < e->thread_count; i++)
-        pthread_join(e->threads[i], NULL);
-    pthread_cond_destroy(&e->done);
-    pthread_cond_destroy(&e->work);
-    pthread_mutex_destroy(&e->lock);
-    e->env->free(e->env, e, sizeof *e);
+    thread_stream *s = (thread_stream *)stream;
+    pool *p = stream->engine->own;
+    move_transfer *t = s->held;
+    if (t && wait) {
+        s->held = NULL;
+        move_run_here(p->env, t);
+        return t;
+    }
+    pthread_mutex_lock(&p->lock);
+    release_held(p, s);
+    s->waiting = wait;
+    while ((t = take(&s->first, &s->last)) == NULL && wait)
+        pthread_cond_wait(&s->done, &p->lock);
+    s->waiting = false;
+    pthread_mutex_unlock(&p->lock);
+    return t;
 }
 
-void move_run(move_engine *e, move_transfer *transfers, size_t count)
-{
-    if (count == 1)
-        run_one(e->env, transfers);
-    if (count <= 1)
-        return;
-    move_batch batch = {.transfers = transfers, .count = count};
-    pthread_mutex_lock(&e->lock);
-    *e->last = &batch;
-    e->last = &batch.next;
-    pthread_cond_broadcast(&e->work);
-    while (batch.finished < count)
-        pthread_cond_wait(&e->done, &e->lock);
-    pthread_mutex_unlock(&e->lock);
-}
+const move_ops move_threads = {threads_open, threads_close, stream_open, stream_close, add, next};

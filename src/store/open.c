@@ -17,7 +17,7 @@ static uint32_t usual_workers(void)
     return processors < 2 ? 2 : processors > 4 ? 4 : (uint32_t)processors;
 }
 
-static int check_options(kvo_options *o, kvo_error *error)
+static int check_options(const base_env *env, kvo_options *o, kvo_error *error)
 {
     if (o->placement != KVO_PLACE_CREDIT && o->placement != KVO_PLACE_LRU)
         return base_fail(error, KVO_E_RANGE, "options.placement: %d is not a placement", o->placement);
@@ -36,7 +36,8 @@ static int check_options(kvo_options *o, kvo_error *error)
         return base_fail(error, KVO_E_RANGE, "options.write_out_ns: at most a day (86400000000000)");
     if (o->workers == 1 || o->workers > JOBS_WORKERS_MAX)
         return base_fail(error, KVO_E_RANGE, "options.workers: 0, or 2 to %u", JOBS_WORKERS_MAX);
-    if (o->io_engine < KVO_IO_AUTO || o->io_engine > KVO_IO_THREADS)
+    bool simulated = o->io_engine == MOVE_SIMULATED && env != base_env_posix();
+    if ((o->io_engine < KVO_IO_AUTO || o->io_engine > KVO_IO_THREADS) && !simulated)
         return base_fail(error, KVO_E_RANGE, "options.io_engine: %d is not an engine", o->io_engine);
     if (o->flags & ~(uint32_t)(KVO_OPEN_GHOST | KVO_OPEN_READ_ONLY | KVO_OPEN_MUST_EXIST | KVO_OPEN_STEPPED))
         return base_fail(error, KVO_E_RANGE, "options.flags: 0x%x has bits that mean nothing here", o->flags);
@@ -400,9 +401,9 @@ static int open_stages(kvo_store *s, const kvo_tier_config *tiers, kvo_error *er
     plan p;
     if (ledger_open(&s->ledger, s->env, s->options.tenants_max) != 0)
         return base_fail(error, KVO_E_MEMORY, "no memory for the ledger");
-    if (!s->ghost && (s->engine = move_open(s->env, s->options.io_threads)) == NULL)
-        return base_fail(error, KVO_E_MEMORY, "cannot start a thread for transfers");
-    int r = KVO_OK;
+    const kvo_options *o = &s->options;
+    int r = s->ghost ? KVO_OK
+                     : move_open(s->env, (move_kind)o->io_engine, o->io_threads, o->flight_bytes, &s->engine, error);
     for (unsigned i = 0; r == KVO_OK && i < s->tier_count; i++)
         r = open_tier(s, i, &tiers[i], error);
     if (r == KVO_OK && s->options.block_bytes == 0 && s->home != KVO_NO_TIER && !s->ghost)
@@ -443,7 +444,7 @@ int store_open(base_env *env, const kvo_tier_config *tiers, uint32_t count, cons
     int r = base_options_take(&o, sizeof o, options);
     if (r != KVO_OK)
         return base_fail(error, r, "options.size is not set, or a newer program uses an option unknown here");
-    r = check_options(&o, error);
+    r = check_options(env, &o, error);
     for (unsigned i = 0; r == KVO_OK && i < count; i++) {
         configs[i] = (kvo_tier_config)KVO_TIER_CONFIG_INIT;
         r = base_options_take(&configs[i], sizeof configs[i], &tiers[i]);

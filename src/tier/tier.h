@@ -134,6 +134,7 @@ struct tier_medium {
     uint64_t data_bytes;
     const char *path;     /* NULL in memory */
     const char *data_path;
+    _Atomic uint64_t transfers, submissions; /* of blocks, and the requests that they took */
 };
 
 /* The table of tiers: by kvo_tier_kind; NULL = unknown. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The words of a block, the index, the ledger and the mover, each alone and at its limits. */
+/* The words of a block, the index and the ledger, each alone and at its limits. */
 #include "test.h"
 
 #include <errno.h>
@@ -12,7 +12,6 @@
 #include "block/policy.h"
 #include "index/index.h"
 #include "ledger/ledger.h"
-#include "move/move.h"
 
 /* ---- words ---- */
 
@@ -275,51 +274,6 @@ static void a_ledger_survives_its_encoding(void **state)
     ledger_close(&b);
 }
 
-/* ---- mover ---- */
-
-static char path[] = "/tmp/kvonce-move-XXXXXX";
-
-static void batches_come_back_whole(void **state)
-{
-    (void)state;
-    enum { COUNT = 200 };
-    move_transfer t[COUNT];
-    uint8_t *out = malloc(COUNT * 4096), *in = malloc(COUNT * 4096);
-    char name[sizeof path];
-    memcpy(name, path, sizeof path);
-    int file = mkstemp(name);
-    move_engine *e = move_open(base_env_posix(), 4);
-    assert_non_null(e);
-    for (size_t i = 0; i < COUNT * 4096; i++)
-        out[i] = (uint8_t)(i * 31 + i / 4096);
-    for (int pass = 0; pass < 2; pass++) {
-        for (size_t i = 0; i < COUNT; i++)
-            t[i] = (move_transfer){.file = file,
-                                   .write = pass == 0,
-                                   .piece_count = 2,
-                                   .pieces = {{(pass ? in : out) + i * 4096, 1000},
-                                              {(pass ? in : out) + i * 4096 + 1000, 3096}},
-                                   .offset = i * 4096};
-        move_run(e, t, 1);
-        move_run(e, t + 1, COUNT - 1);
-        move_run(e, t, 0);
-        for (size_t i = 0; i < COUNT; i++)
-            assert_int_equal(t[i].result, 4096);
-    }
-    assert_memory_equal(in, out, COUNT * 4096);
-    for (size_t i = 0; i < 3; i++) /* one that fails takes no other with it */
-        t[i].file = i == 1 ? -1 : file;
-    move_run(e, t, 3);
-    assert_int_equal(t[0].result, 4096);
-    assert_int_equal(t[1].result, -EBADF);
-    assert_int_equal(t[2].result, 4096);
-    move_close(e);
-    close(file);
-    unlink(name);
-    free(out);
-    free(in);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -331,7 +285,6 @@ int main(void)
         cmocka_unit_test(names_are_found_through_chains_of_buckets),
         cmocka_unit_test(a_reader_never_misses_what_stays),
         cmocka_unit_test(a_ledger_survives_its_encoding),
-        cmocka_unit_test(batches_come_back_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -157,6 +157,15 @@ static int outcome(const move_transfer *t, const tier_io *io)
     return (uint64_t)t->result == all ? 0 : -EIO;
 }
 
+static void count_transfers(disk *d, const move_transfer *transfers, size_t count)
+{
+    uint64_t submissions = 0;
+    for (size_t i = 0; i < count; i++)
+        submissions += transfers[i].submissions;
+    atomic_fetch_add(&d->tier.transfers, count);
+    atomic_fetch_add(&d->tier.submissions, submissions);
+}
+
 static void write_batch(disk *d, tier_io *ios, size_t count, disk_slot *headers)
 {
     move_transfer transfers[DISK_BATCH];
@@ -173,6 +182,7 @@ static void write_batch(disk *d, tier_io *ios, size_t count, disk_slot *headers)
         which[n++] = i;
     }
     move_run(d->engine, transfers, n);
+    count_transfers(d, transfers, n);
     uint64_t metadata = 0, padding = 0;
     for (size_t k = 0; k < n; k++) {
         tier_io *io = &ios[which[k]];
@@ -202,6 +212,7 @@ static void read_batch(disk *d, tier_io *ios, size_t count, disk_slot *headers)
     for (size_t i = 0; i < count; i++)
         transfers[i] = transfer_of(d, &ios[i], &headers[i], false);
     move_run(d->engine, transfers, count);
+    count_transfers(d, transfers, count);
     for (size_t i = 0; i < count; i++) {
         ios[i].result = outcome(&transfers[i], &ios[i]);
         if (ios[i].result == 0)
