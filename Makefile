@@ -2,7 +2,8 @@
 # A front for Meson, so that nobody has to know it. All output is in build/.
 #
 #   make                    the library and the command, optimised, without tests
-#   make install PREFIX=/usr/local DESTDIR=
+#   make install            below PREFIX (/usr/local), the libraries in PREFIX/LIBDIR (lib); DESTDIR stages
+#   make uninstall          removes what the last `make install` put there
 #   make test               builds and tests in every way; the last line is the sum
 #   make check-asan         the tests under address+undefined sanitizer only
 #   make check-tsan         the tests under thread sanitizer only
@@ -11,19 +12,27 @@
 #   make clean
 
 PREFIX ?= /usr/local
+LIBDIR ?= lib
 RELEASE = build/release
 
-.PHONY: all install test check check-asan check-tsan demo figures packages clean
+.PHONY: all install uninstall test check check-asan check-tsan demo figures packages clean
 
 all: $(RELEASE)/build.ninja
 	ninja -C $(RELEASE)
 
 $(RELEASE)/build.ninja:
-	meson setup $(RELEASE) --buildtype=release --prefix=$(PREFIX) -Dchecks=false -Dtests=false
+	meson setup $(RELEASE) --buildtype=release -Dchecks=false -Dtests=false
 
-install: all
-	meson configure $(RELEASE) -Dprefix=$(PREFIX)
-	meson install -C $(RELEASE)
+# PREFIX and LIBDIR of this call hold, whatever an earlier one said. `lib` is where people look for
+# PREFIX/lib/pkgconfig, on a multiarch machine too. In a system directory the loader's cache is renewed.
+install: $(RELEASE)/build.ninja
+	meson configure $(RELEASE) -Dprefix="$(PREFIX)" -Dlibdir="$(LIBDIR)"
+	ninja -C $(RELEASE)
+	$(if $(DESTDIR),DESTDIR="$$(realpath -m "$(DESTDIR)")") meson install -C $(RELEASE) --no-rebuild
+	-@case "$(DESTDIR)$(PREFIX)" in /usr|/usr/*) ldconfig ;; esac
+
+uninstall:
+	ninja -C $(RELEASE) uninstall
 
 packages:
 	tools/install-packages.sh

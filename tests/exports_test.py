@@ -1,26 +1,30 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The shared library exports what the public header declares: all of it and nothing else.
+"""The libraries export what the public header declares: all of it and nothing else.
 
-    exports_test.py LIBRARY HEADER"""
+    exports_test.py SHARED ARCHIVE HEADER"""
 
 import re
 import subprocess
 import sys
 
 
+def exported(library, *options):
+    listed = subprocess.run(["nm", "--defined-only", *options, library], check=True, capture_output=True, text=True)
+    return {words[2] for words in map(str.split, listed.stdout.splitlines()) if len(words) == 3}
+
+
 def main():
-    library, header = sys.argv[1:]
+    shared, archive, header = sys.argv[1:]
     with open(header) as text:
         declared = set(re.findall(r"(?m)^KVO_API [\w *]*?\b(kvo_\w+)\(", text.read()))
-    listed = subprocess.run(["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True)
-    exported = {line.split()[-1] for line in listed.stdout.splitlines()}
-    for name in sorted(declared - exported):
-        print("declared but not exported: " + name)
-    for name in sorted(exported - declared):
-        print("exported but not declared: " + name)
+    wrong = 0
+    for library, names in (shared, exported(shared, "--dynamic")), (archive, exported(archive, "--extern-only")):
+        for name in sorted(declared ^ names):
+            print("%s: %s" % (library, name), "is not exported" if name in declared else "is not declared")
+        wrong += len(declared ^ names)
     print("%d functions" % len(declared))
-    return 0 if declared and declared == exported else 1
+    return 0 if declared and not wrong else 1
 
 
 if __name__ == "__main__":
