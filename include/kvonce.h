@@ -440,7 +440,8 @@ typedef enum kvo_intent {
     KVO_INTENT_KEEP = 1,     /* evicted after all blocks without it, until the deadline */
     KVO_INTENT_PREFETCH = 2, /* bring it into the first tier before the deadline, then keep */
     KVO_INTENT_DEMOTE = 3,   /* first to leave the first tier; stays below */
-    KVO_INTENT_DROP = 4      /* remove it after its next get; first to leave every tier */
+    KVO_INTENT_DROP = 4      /* remove it after its next get (unless it is in transfer until the get's
+                                deadline); first to leave every tier */
 } kvo_intent;
 
 typedef struct kvo_policy {

@@ -179,7 +179,7 @@ static int run_store(cli_replay *replay, const char *space)
 
 typedef struct replay_texts {
     const char *tiers, *block_bytes, *block_tokens, *ghost, *hierarchy, *policy, *events, *json, *seed, *limit,
-        *space;
+        *space, *mover;
 } replay_texts;
 
 static const cli_command replay_command = {
@@ -203,6 +203,7 @@ static int parse_replay(cli_replay *replay, replay_texts *texts, uint64_t *seed,
         {"--tiers", "SPEC", "the tiers; required", &texts->tiers},
         {"--block-bytes", "SIZE", "payload of a block (5M)", &texts->block_bytes},
         {"--ghost", NULL, "records and decisions only: no bytes, no directory", &texts->ghost},
+        {"--mover", NULL, "demote ahead in the background, as servers do: figures vary a little", &texts->mover},
         {"--hierarchy", "H", "inclusive, or exclusive with --ghost (inclusive)", &texts->hierarchy},
         {"--policy", "P", "credit or lru (credit)", &texts->policy},
         {"--events", "FILE", "write a line for each event", &texts->events},
@@ -253,7 +254,7 @@ static int load_trace(cli_replay *replay, uint64_t seed)
 
 static int replay_with(cli_replay *replay, const replay_texts *texts)
 {
-    replay->options.flags = replay->ghost ? KVO_OPEN_GHOST : 0;
+    replay->options.flags = (replay->ghost ? KVO_OPEN_GHOST : 0) | (texts->mover ? 0 : KVO_OPEN_STEPPED);
     replay->options.block_bytes = replay->block_bytes;
     replay->options.on_log = log_line;
     replay->options.on_event = cli_events_take;

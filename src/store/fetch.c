@@ -103,7 +103,12 @@ static void claim_room(kvo_store *s, const fetch_batch *batch, fetch_item *item)
     }
     /* The lock may be let go for the room: who comes meanwhile waits for this transfer. */
     word_store(first, copy_make(PLACE_SLOT_NONE, BLOCK_FILLING, 0, 0));
-    bool room = store_room(s, 0, item->identity.payload_bytes, 0, &item->slot, &waited) == KVO_OK;
+    int status = store_room(s, 0, item->identity.payload_bytes, 0, &item->slot, &waited);
+    /* Who wants an address can't go past: what is on its way down makes room soon. */
+    while (batch->pins && status == KVO_BUSY && s->tiers[0].demoting && batch->deadline &&
+           store_wait(s, batch->deadline))
+        status = store_room(s, 0, item->identity.payload_bytes, 0, &item->slot, &waited);
+    bool room = status == KVO_OK;
     word_store(first, room ? copy_make(item->slot, BLOCK_FILLING, 0, 0) : 0);
     if (room)
         return;

@@ -69,7 +69,7 @@ static void deliver_copy(kvo_store *s, fetch_batch *batch, fetch_item *item)
 }
 
 /* A block whose intent is "drop" goes after its use. */
-static void drop_used(kvo_store *s, const kvo_answer *answers, size_t count)
+static void drop_used(kvo_store *s, const kvo_answer *answers, size_t count, uint64_t deadline_ns)
 {
     for (size_t i = 0; i < count; i++) {
         uint32_t record = answers[i].status == KVO_OK ? store_by_handle(s, answers[i].handle) : BLOCK_NONE;
@@ -77,7 +77,7 @@ static void drop_used(kvo_store *s, const kvo_answer *answers, size_t count)
             policy_intent_at(word_load(&s->records[record].policy), store_now_s(s)) != KVO_INTENT_DROP)
             continue;
         kvo_target target = {.by = KVO_BY_HANDLES, .handles = &answers[i].handle, .handle_count = 1};
-        kvo_remove(s, &target, KVO_WRITTEN, 0, NULL, NULL);
+        kvo_remove(s, &target, KVO_WRITTEN, deadline_ns, NULL, NULL);
     }
 }
 
@@ -147,7 +147,7 @@ int kvo_get(kvo_store *s, const kvo_names *names, const kvo_memory *memory, cons
         batch.options.no_promote = 1;
     r = fetch_all(s, &batch, memory);
     if (!s->read_only)
-        drop_used(s, answers, names->count);
+        drop_used(s, answers, names->count, batch.options.deadline_ns);
     return r;
 }
 

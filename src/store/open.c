@@ -330,6 +330,7 @@ static void free_if(kvo_store *s, void *memory, size_t bytes)
 void store_destroy(kvo_store *s)
 {
     store_jobs_close(s);
+    store_mover_stop(s);
     store_keeper_stop(s);
     for (unsigned i = 0; i < s->tier_count; i++) {
         store_tier *t = &s->tiers[i];
@@ -358,6 +359,7 @@ void store_destroy(kvo_store *s)
     pthread_mutex_destroy(&s->keeper_lock);
     pthread_mutex_destroy(&s->flush_lock);
     pthread_mutex_destroy(&s->write_out_lock);
+    pthread_cond_destroy(&s->mover_wake);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     s->env->free(s->env, s, sizeof *s);
@@ -387,6 +389,7 @@ static kvo_store *new_store(base_env *env, const kvo_options *o, uint32_t tier_c
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, &monotonic);
+    pthread_cond_init(&s->mover_wake, &monotonic);
     pthread_mutex_init(&s->write_out_lock, NULL);
     pthread_mutex_init(&s->flush_lock, NULL);
     pthread_mutex_init(&s->keeper_lock, NULL);
@@ -428,6 +431,8 @@ static int open_stages(kvo_store *s, const kvo_tier_config *tiers, kvo_error *er
         r = store_recover_finish(s, error);
     if (r == KVO_OK && !s->ghost && !s->read_only && store_keeper_start(s) != KVO_OK)
         r = base_fail(error, KVO_E_MEMORY, "cannot start the keeper's thread");
+    if (r == KVO_OK && store_mover_start(s) != KVO_OK)
+        r = base_fail(error, KVO_E_MEMORY, "cannot start the mover's thread");
     return r;
 }
 
@@ -524,6 +529,7 @@ int kvo_close(kvo_store *s, uint64_t deadline_ns)
     int result = store_queues_close(s, deadline_ns);
     if (result != KVO_OK)
         return result;
+    store_mover_stop(s);
     store_keeper_stop(s);
     if (s->home != KVO_NO_TIER && !s->ghost && !s->read_only)
         result = settle(s, deadline_ns);

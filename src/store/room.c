@@ -10,6 +10,8 @@
 
 #include "store/store.h"
 
+#define MOVER_BATCH_BYTES (32u << 20)
+
 uint32_t store_stride(kvo_store *s, unsigned tier, uint32_t payload_bytes)
 {
     return place_stride(&s->tiers[tier].space, payload_bytes);
@@ -23,7 +25,7 @@ static void queue_clear(store_tier *t)
         uint32_t record = t->queue[t->queue_first + i].record;
         bits_clear(t->queued, record);
     }
-    t->queue_first = t->queue_count = 0;
+    t->queue_first = t->queue_count = t->clean = 0;
     atomic_store(&t->queue_limit, 0);
 }
 
@@ -70,6 +72,7 @@ static void queue_pop(store_tier *t)
     bits_clear(t->queued, record);
     t->queue_first++;
     t->queue_count--;
+    t->clean -= t->clean > 0;
 }
 
 static bool below(const kvo_store *s, uint32_t record, unsigned tier)
@@ -108,12 +111,22 @@ static void queue_skip(kvo_store *s, store_tier *t)
     queue_pop(t);
 }
 
-/* The next victim that stands, or NULL when the queue is used up. */
+/* It is on its way down, and will stand again. */
+static bool on_its_way(const kvo_store *s, const store_tier *t, const place_victim *v)
+{
+    const block_record *r = &s->records[v->record];
+    uint64_t life = word_load(&r->life), copy = word_load(&r->copy[t->number]);
+    return t->demoting && bits_get(t->queued, v->record) && life_incarnation(life) == v->incarnation &&
+           life_live(life) && copy_valid(copy) && copy_moving(copy) && copy_pins(copy) == 0;
+}
+
+/* The next victim that stands or will, or NULL when the queue is used up. */
 static place_victim *queue_head(kvo_store *s, store_tier *t, uint32_t stride)
 {
     if (atomic_load(&t->queue_old) || t->queue_stride != stride)
         queue_clear(t);
-    while (t->queue_count && !victim_stands(s, t, &t->queue[t->queue_first]))
+    while (t->queue_count && !victim_stands(s, t, &t->queue[t->queue_first]) &&
+           !on_its_way(s, t, &t->queue[t->queue_first]))
         queue_skip(s, t);
     return t->queue_count ? &t->queue[t->queue_first] : NULL;
 }
@@ -158,33 +171,109 @@ static bool yield(kvo_store *s, store_tier *t, uint32_t record)
     return evict(s, t->number, record, KVO_CAUSE_YIELD);
 }
 
+/* Blocks of a batch. With a mover they are few, so that those who wait for room wait for little. */
+static size_t batch_most(const kvo_store *s, uint32_t record)
+{
+    uint64_t bytes = identity_payload_of(&s->identities[record]), most = STORE_WINDOW * 2;
+    if (s->exclusive) /* a move is not made ahead */
+        return 1;
+    if (s->mover_runs && bytes * most > MOVER_BATCH_BYTES)
+        most = bytes < MOVER_BATCH_BYTES ? MOVER_BATCH_BYTES / bytes : 1;
+    return most;
+}
+
+typedef struct descent {
+    uint32_t records[STORE_WINDOW * 2];
+    int results[STORE_WINDOW * 2];
+    size_t count;
+} descent;
+
+/* The first of the queue that lie nowhere below. */
+static void descent_list(const kvo_store *s, const store_tier *t, uint32_t look, descent *d)
+{
+    d->count = 0;
+    for (uint32_t i = 0; i < t->queue_count && i < look; i++) {
+        const place_victim *v = &t->queue[t->queue_first + i];
+        if (d->count && d->count >= batch_most(s, d->records[0]))
+            return;
+        if (victim_stands(s, t, v) && !below(s, v->record, t->number))
+            d->records[d->count++] = v->record;
+    }
+}
+
+static void descend(kvo_store *s, store_tier *t, descent *d)
+{
+    t->demoting = true;
+    store_demote(s, d->records, d->count, t->number + 1, d->results);
+    t->demoting = false;
+    store_changed(s);
+}
+
 /* Brings down those in the queue that lie nowhere below. KVO_OK: something was done. */
 static int demote_queue(kvo_store *s, unsigned tier, bool *waited)
 {
     store_tier *t = &s->tiers[tier];
-    uint32_t records[STORE_WINDOW * 2] = {0};
-    int results[STORE_WINDOW * 2];
-    size_t n = 0;
-    size_t most = s->exclusive ? 1 : sizeof records / sizeof *records; /* a move is not made ahead */
-    for (uint32_t i = 0; i < t->queue_count && n < most; i++) {
-        const place_victim *v = &t->queue[t->queue_first + i];
-        if (victim_stands(s, t, v) && !below(s, v->record, tier))
-            records[n++] = v->record;
-    }
-    KVO_ASSERT(n > 0);
+    descent d;
+    descent_list(s, t, UINT32_MAX, &d);
+    KVO_ASSERT(d.count > 0);
     *waited = true;
-    t->demoting = true;
-    store_demote(s, records, n, tier + 1, results);
-    t->demoting = false;
-    store_changed(s);
+    descend(s, t, &d);
     int worst = KVO_BUSY;
-    for (size_t i = 0; i < n; i++) {
-        if (results[i] == KVO_OK || results[i] == KVO_GONE)
+    for (size_t i = 0; i < d.count; i++) {
+        if (d.results[i] == KVO_OK || d.results[i] == KVO_GONE)
             return KVO_OK;
-        if (results[i] != KVO_BUSY && results[i] != KVO_SHORT)
+        if (d.results[i] != KVO_BUSY && d.results[i] != KVO_SHORT)
             worst = KVO_FULL;
     }
-    return results[0] == KVO_SHORT && yield(s, t, records[0]) ? KVO_OK : worst;
+    return d.results[0] == KVO_SHORT && yield(s, t, d.records[0]) ? KVO_OK : worst;
+}
+
+/* ---- ahead of need ---- */
+
+static uint64_t free_slots(const store_tier *t)
+{
+    const place_segments *p = &t->space;
+    uint64_t units = (uint64_t)(p->segment_count - 1) * p->segment_units + p->last_units;
+    return t->wanted_stride && units > p->used_units ? (units - p->used_units) / t->wanted_stride : 0;
+}
+
+bool store_room_low(const kvo_store *s, unsigned tier, uint32_t ahead)
+{
+    const store_tier *t = &s->tiers[tier];
+    return t->wanted_stride && free_slots(t) + t->clean < ahead;
+}
+
+static uint32_t clean_front(const kvo_store *s, const store_tier *t, uint32_t look)
+{
+    uint32_t n = 0;
+    while (n < look && n < t->queue_count && below(s, t->queue[t->queue_first + n].record, t->number))
+        n++;
+    return n;
+}
+
+int store_demote_ahead(kvo_store *s, unsigned tier)
+{
+    store_tier *t = &s->tiers[tier];
+    uint64_t free = free_slots(t);
+    descent d = {.count = 0};
+    if (t->demoting || free >= t->ahead)
+        return KVO_MISS;
+    uint32_t look = t->ahead - (uint32_t)free, filter = place_only_stride(&t->space, t->wanted_stride) ? 0 : t->wanted_stride;
+    if (queue_head(s, t, filter) == NULL && queue_fill(s, tier, filter).count == 0)
+        return KVO_MISS;
+    descent_list(s, t, look, &d);
+    if (d.count)
+        descend(s, t, &d);
+    t->clean = clean_front(s, t, look);
+    for (size_t i = 0; i < d.count; i++)
+        atomic_fetch_add(&s->demoted_ahead, d.results[i] == KVO_OK);
+    int worst = KVO_MISS;
+    for (size_t i = 0; i < d.count; i++) {
+        if (d.results[i] == KVO_OK || d.results[i] == KVO_GONE)
+            return KVO_OK;
+        worst = d.results[i];
+    }
+    return worst;
 }
 
 /* ---- change of slot size ---- */
@@ -360,8 +449,11 @@ int store_room(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint64_t dea
         return KVO_REFUSED;
     for (;;) {
         *slot = place_slot_take(&t->space, stride);
-        if (*slot != PLACE_SLOT_NONE)
+        if (*slot != PLACE_SLOT_NONE) {
+            t->wanted_stride = stride;
+            store_mover_nudge(s, t);
             return KVO_OK;
+        }
         int status = make_room(s, tier, stride, waited);
         if (status == KVO_OK)
             continue;

@@ -66,6 +66,16 @@ typedef struct store_tier {
     atomic_bool queue_old;        /* a policy put some block before the queue's end */
     bool demoting;                /* a thread is bringing the queue's blocks down */
 
+    /* The mover's, under the lock. */
+    uint32_t wanted_stride; /* of the last slot that was asked for */
+    uint32_t ahead;         /* victims to keep clean, free slots included */
+    uint32_t clean;         /* at the front of the queue, as far as known */
+    uint64_t taken;         /* slots, since the mover looked */
+    uint64_t looked_ns;
+    uint64_t rest_until_ns; /* after a failure */
+    uint64_t per_second;    /* slots taken, smoothed */
+    uint64_t batch_ns;      /* for the last batch, smoothed */
+
     /* Of persistent tiers. */
     _Atomic uint32_t *slot_map; /* record + 1 by place in the policy file */
     uint64_t *dirty;            /* one bit a policy page; of the write-out that runs */
@@ -166,6 +176,9 @@ struct kvo_store {
     pthread_mutex_t keeper_lock;
     pthread_cond_t keeper_wake;
     bool keeper_runs, keeper_stops;
+    pthread_t mover;
+    pthread_cond_t mover_wake; /* with `lock` */
+    bool mover_runs, mover_stops, mover_asked;
     store_jobs jobs;
     _Atomic uint32_t intents; /* some block may have an intent to carry out */
     atomic_bool intents_left; /* one could not be carried out yet */
@@ -250,6 +263,16 @@ int store_room_record(kvo_store *s, uint64_t deadline, uint32_t *record);
    (the block is not there any more). */
 void store_demote(kvo_store *s, const uint32_t *records, size_t count, unsigned to, int *results);
 uint32_t store_stride(kvo_store *s, unsigned tier, uint32_t payload_bytes);
+/* Under the lock, which it may let go: one batch of the next victims that lie nowhere below. KVO_OK: some
+   were brought down; KVO_MISS: there is nothing to do; else why not. */
+int store_demote_ahead(kvo_store *s, unsigned tier);
+/* Under the lock: whether less room is ready than is wanted. */
+bool store_room_low(const kvo_store *s, unsigned tier, uint32_t ahead);
+/* mover.c: the thread that demotes ahead of need. */
+int store_mover_start(kvo_store *s); /* a kvo_status */
+void store_mover_stop(kvo_store *s);
+/* Under the lock: a slot of the tier was taken. */
+void store_mover_nudge(kvo_store *s, store_tier *t);
 tier_io store_io(kvo_store *s, uint32_t record, unsigned tier, uint32_t slot, void *memory);
 
 /* ---- sync.c, persist.c, recover.c, hold.c, check.c ---- */

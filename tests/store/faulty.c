@@ -65,7 +65,9 @@ int faulty_try_open(const char *tiers, kvo_error *error)
     machine.write = write_or_fail;
     machine.alloc = alloc_or_fail;
     int r = kvo_parse_tiers(text, configs, &count, paths, sizeof paths, error);
-    return r == KVO_OK ? store_open(&machine, configs, count, &options, &store, error) : r;
+    kvo_options o = options;
+    o.flags |= fixture_stepped();
+    return r == KVO_OK ? store_open(&machine, configs, count, &o, &store, error) : r;
 }
 
 void faulty_open(const char *tiers)

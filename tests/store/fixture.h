@@ -27,6 +27,8 @@ int fixture_teardown(void **state); /* closes what is open, removes all director
 extern kvo_store *store;
 extern kvo_space space;
 extern kvo_options options; /* of the next open; defaults after setup: 64 KiB blocks, no write-out by itself */
+extern bool with_mover;     /* blocks are demoted ahead of need; false after setup. KVO_TEST_MOVER=1: always */
+uint32_t fixture_stepped(void); /* the flag of that */
 
 /* "@0" .. "@3" in the text stand for fixture_path(). */
 int try_open(const char *tiers, kvo_error *error);

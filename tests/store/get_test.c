@@ -264,6 +264,7 @@ static void open_counting(void)
     tiers[1].capacity_blocks = 64;
     counting = *base_env_posix();
     counting.alloc = count_alloc;
+    options.flags |= KVO_OPEN_STEPPED;
     assert_int_equal(store_open(&counting, tiers, 2, &options, &store, NULL), KVO_OK);
     space = open_space("a", 65536);
 }
