@@ -17,6 +17,7 @@ typedef struct place_rules {
  * slots of tier 0, all in block references (the credit is design.md's default score; the
  * reuse term is ours, so that a scheduler can grant what uses would have earned).
  */
+#define PLACE_KEY_KEPT (3ull << 62) /* from here on: blocks that an intent keeps */
 uint64_t place_key(const place_rules *rules, uint64_t policy, uint64_t touch, unsigned tier);
 
 #endif

@@ -101,6 +101,10 @@ static void claim_room(kvo_store *s, const fetch_batch *batch, fetch_item *item)
             go_past(s, batch, item);
         return;
     }
+    if (batch->yields && !store_room_ordinary(s, 0, item->identity.payload_bytes)) {
+        go_past(s, batch, item);
+        return;
+    }
     /* The lock may be let go for the room: who comes meanwhile waits for this transfer. */
     word_store(first, copy_make(PLACE_SLOT_NONE, BLOCK_FILLING, 0, 0));
     int status = store_room(s, 0, item->identity.payload_bytes, 0, &item->slot, &waited);

@@ -41,6 +41,7 @@ typedef struct fetch_batch {
     void (*deliver)(kvo_store *s, struct fetch_batch *batch, fetch_item *item);
     kvo_pin *pins;
     kvo_answer *answers;
+    bool yields; /* takes no room from blocks that an intent keeps */
 } fetch_batch;
 
 /* Fetches items[0 .. count), count <= STORE_WINDOW; every item ends FETCH_DONE. */

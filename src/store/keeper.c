@@ -1,63 +1,113 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The keeper: one thread that writes out at intervals and carries out intents. */
 #include <signal.h>
+#include <string.h>
 #include <time.h>
 
-#include "store/fetch.h"
+#include "store/store.h"
 
 /* ---- intents ---- */
 
-static void prefetch(kvo_store *s, uint32_t record)
+/* Blocks to bring up or down, the most urgent first; what does not fit waits for the next round. */
+typedef struct errand {
+    uint64_t deadline_s; /* UINT64_MAX: none */
+    uint32_t record;
+} errand;
+
+typedef struct errands {
+    errand list[4 * STORE_WINDOW];
+    size_t count;
+    bool more;
+} errands;
+
+static void errand_add(errands *e, uint32_t record, uint32_t deadline_s)
 {
-    block_identity identity;
-    kvo_answer answer;
-    identity_load(&s->identities[record], &identity);
-    kvo_names names = {.first = identity.name, .name_bytes = identity.name_bytes, .count = 1};
-    names.space = identity.space;
-    names.kind = identity.kind;
-    names.layer_first = identity.layer_first;
-    names.layer_count = identity.layer_count;
-    names.head_group = identity.head_group;
-    if (store_check_names(s, &names) == KVO_OK)
-        store_prefetch(s, &names, 0, &answer);
+    const size_t most = sizeof e->list / sizeof *e->list;
+    errand new = {deadline_s ? deadline_s : UINT64_MAX, record};
+    size_t at = e->count;
+    while (at && e->list[at - 1].deadline_s > new.deadline_s)
+        at--;
+    e->more |= e->count == most;
+    if (at == most)
+        return;
+    e->count -= e->count == most;
+    memmove(&e->list[at + 1], &e->list[at], (e->count - at) * sizeof *e->list);
+    e->list[at] = new;
+    e->count++;
 }
 
-/* true: still to do. */
-static bool carry_out(kvo_store *s, uint32_t record)
+static bool alike(const kvo_names *a, const block_identity *b)
 {
-    const block_record *r = &s->records[record];
-    uint64_t life = word_load(&r->life);
-    unsigned mask = block_tiers(r);
-    if (!life_live(life) || mask == 0)
-        return false;
-    switch (policy_intent_at(word_load(&r->policy), store_now_s(s))) {
-    case KVO_INTENT_PREFETCH:
-        if (!(mask & 1u))
-            prefetch(s, record);
-        return !(block_tiers(r) & 1u);
-    case KVO_INTENT_DEMOTE:
-        if (s->tier_count > 1 && mask == 1u) {
-            int result;
-            store_lock(s);
-            store_demote(s, &record, 1, 1, &result);
-            store_unlock(s);
-            return result == KVO_BUSY;
+    return a->space == b->space && a->name_bytes == b->name_bytes && a->kind == b->kind &&
+           a->layer_first == b->layer_first && a->layer_count == b->layer_count && a->head_group == b->head_group;
+}
+
+/* Those that follow each other and are alike go as one batch, several in transfer at a time. */
+static bool bring_up(kvo_store *s, const errands *e)
+{
+    uint8_t bytes[STORE_WINDOW * KVO_NAME_BYTES_MAX];
+    kvo_answer answers[STORE_WINDOW];
+    bool left = false;
+    for (size_t i = 0; i < e->count;) {
+        kvo_names names = {.first = bytes};
+        for (; i < e->count && names.count < STORE_WINDOW; i++) {
+            block_identity identity;
+            identity_load(&s->identities[e->list[i].record], &identity);
+            if (names.count && !alike(&names, &identity))
+                break;
+            names.name_bytes = identity.name_bytes;
+            names.space = identity.space;
+            names.kind = identity.kind;
+            names.layer_first = identity.layer_first;
+            names.layer_count = identity.layer_count;
+            names.head_group = identity.head_group;
+            memcpy(bytes + names.count++ * names.name_bytes, identity.name, names.name_bytes);
         }
-        return false;
-    default:
-        return false;
+        if (store_check_names(s, &names) != KVO_OK) /* given to another block just now */
+            continue;
+        store_prefetch(s, &names, 0, answers);
+        for (size_t k = 0; k < names.count; k++)
+            left |= answers[k].status == KVO_BUSY;
     }
+    return left;
+}
+
+static bool bring_down(kvo_store *s, const errands *e)
+{
+    uint32_t records[4 * STORE_WINDOW];
+    int results[4 * STORE_WINDOW];
+    bool left = false;
+    for (size_t i = 0; i < e->count; i++)
+        records[i] = e->list[i].record;
+    store_lock(s);
+    store_demote(s, records, e->count, 1, results);
+    store_unlock(s);
+    for (size_t i = 0; i < e->count; i++)
+        left |= results[i] == KVO_BUSY;
+    return left;
 }
 
 static void carry_out_all(kvo_store *s)
 {
-    bool left = false;
     if (atomic_exchange(&s->intents, 0) == 0)
         return;
-    uint32_t end = atomic_load(&s->record_end);
-    for (uint32_t i = 0; i < end; i++)
-        left |= carry_out(s, i);
-    if (left)
+    errands up = {.count = 0}, down = {.count = 0};
+    uint32_t end = atomic_load(&s->record_end), now = store_now_s(s);
+    bool memory_first = s->ghost || s->tiers[0].byte_addressable;
+    for (uint32_t i = 0; i < end; i++) {
+        const block_record *r = &s->records[i];
+        uint64_t policy = word_load(&r->policy);
+        unsigned mask = block_tiers(r), intent = policy_intent_at(policy, now);
+        if (!life_live(word_load(&r->life)) || mask == 0)
+            continue;
+        if (intent == KVO_INTENT_PREFETCH && !(mask & 1u) && memory_first)
+            errand_add(&up, i, policy_deadline(policy));
+        if (intent == KVO_INTENT_DEMOTE && s->tier_count > 1 && mask == 1u)
+            errand_add(&down, i, policy_deadline(policy));
+    }
+    bool left = bring_up(s, &up);
+    left |= bring_down(s, &down);
+    if (left || up.more || down.more)
         atomic_store(&s->intents_left, true);
 }
 

@@ -20,7 +20,7 @@ void store_prefetch(kvo_store *s, const kvo_names *names, uint64_t deadline, kvo
     kvo_pin no_pin; /* says that no length is asked for, and that a copy below is no help */
     fetch_item items[STORE_WINDOW];
     fetch_batch batch = {.names = names, .deadline = deadline, .deliver = deliver_nothing, .pins = &no_pin,
-                         .answers = answers};
+                         .answers = answers, .yields = true};
     for (size_t i = 0; i < names->count;) {
         size_t n = 0;
         for (; n < STORE_WINDOW && i < names->count; n++, i++)

@@ -243,6 +243,18 @@ bool store_room_low(const kvo_store *s, unsigned tier, uint32_t ahead)
     return t->wanted_stride && free_slots(t) + t->clean < ahead;
 }
 
+bool store_room_ordinary(kvo_store *s, unsigned tier, uint32_t payload_bytes)
+{
+    store_tier *t = &s->tiers[tier];
+    uint32_t stride = store_stride(s, tier, payload_bytes), filter = place_only_stride(&t->space, stride) ? 0 : stride;
+    if (t->space.infinite || t->demoting || free_slots(t))
+        return true;
+    place_victim *v = queue_head(s, t, filter);
+    if (v == NULL && queue_fill(s, tier, filter).count)
+        v = queue_head(s, t, filter);
+    return v == NULL || v->key < PLACE_KEY_KEPT;
+}
+
 static uint32_t clean_front(const kvo_store *s, const store_tier *t, uint32_t look)
 {
     uint32_t n = 0;

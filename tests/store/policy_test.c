@@ -2,6 +2,8 @@
 /* Rule 3: policies in place, by every target, in every state, and at once in force. */
 #include "fixture.h"
 
+#include <unistd.h>
+
 #include <time.h>
 
 static const kvo_policy low = {.qos = 1, .priority = 1};
@@ -296,6 +298,41 @@ static void prefetch_and_demote_move_blocks(void **state)
     assert_int_equal(a.tier_mask & 2, 2);
 }
 
+/* What is asked for soonest comes first, and nothing that was asked for displaces the rest. */
+static void prefetches_go_by_deadline_and_stay(void **state)
+{
+    (void)state;
+    kvo_pin pins[4];
+    kvo_answer a;
+    open_store("dram:4blk,disk:@0:64blk");
+    fill_with(0, 12, 65536);
+    for (uint64_t i = 0; i < 4; i++)
+        assert_int_equal(pin(8 + i, &pins[i]), KVO_OK);
+    static const uint64_t deadlines_s[] = {3000, 1000, 2000};
+    for (uint64_t i = 0; i < 3; i++) {
+        kvo_policy up = {.intent = KVO_INTENT_PREFETCH, .intent_ns = deadlines_s[i] * 1000000000u};
+        set_policy(i, &up, KVO_POLICY_INTENT);
+    }
+    assert_int_equal(kvo_unpin(store, pins, 2), KVO_OK);
+    for (unsigned tries = 0; tries < 3000; tries++) {
+        unsigned there = 0;
+        for (uint64_t i = 0; i < 3; i++)
+            there += exists(i, &a) == KVO_OK && a.tier == 0;
+        if (there == 2)
+            break;
+        usleep(10000);
+    }
+    usleep(250000); /* two more rounds of the keeper: nothing changes any more */
+    for (uint64_t i = 0; i < 3; i++) {
+        assert_int_equal(exists(i, &a), KVO_OK);
+        assert_int_equal(a.tier, i == 0 ? 1 : 0);
+    }
+    uint64_t promotions = tier_stat(1).promotions;
+    usleep(250000);
+    assert_int_equal(tier_stat(1).promotions, promotions);
+    assert_int_equal(kvo_unpin(store, pins + 2, 2), KVO_OK);
+}
+
 static void drop_removes_after_the_next_get(void **state)
 {
     (void)state;
@@ -325,6 +362,7 @@ int main(void)
         FIXTURE_TEST(a_chain_leaves_from_its_tail),
         FIXTURE_TEST(a_parent_in_the_queue_waits_for_its_child),
         FIXTURE_TEST(prefetch_and_demote_move_blocks),
+        FIXTURE_TEST(prefetches_go_by_deadline_and_stay),
         FIXTURE_TEST(drop_removes_after_the_next_get),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
