@@ -695,6 +695,7 @@ typedef struct kvo_report {
     size_t count;        /* of answers; 0 where a target names no blocks */
     size_t ok_count;     /* answers KVO_OK, KVO_STORED or KVO_EXISTS */
     uint64_t removed;    /* by a remove */
+    uint64_t hold;       /* by an exists that holds: the token for kvo_release(); 0 = none */
     uint64_t waited_ns;  /* from the submit to the first work on it */
     uint64_t taken_ns;   /* from the submit to the end */
 } kvo_report;
@@ -715,6 +716,10 @@ KVO_API int kvo_submit_get(kvo_queue *queue, const kvo_names *names, const kvo_m
                            const kvo_get_options *options, kvo_answer *answers, void *context, kvo_job *job);
 KVO_API int kvo_submit_prefetch(kvo_queue *queue, const kvo_names *names, const kvo_get_options *options,
                                 kvo_answer *answers, void *context, kvo_job *job);
+/* For engines that ask through their completion loop: kvo_exists(), or, with hold_ns (from when it runs),
+   kvo_hold(), so that what is there stays until the get. kvo_exists() itself never waits. */
+KVO_API int kvo_submit_exists(kvo_queue *queue, const kvo_names *names, uint64_t hold_ns, kvo_answer *answers,
+                              void *context, kvo_job *job);
 /* target NULL = all. answers may be NULL, and are filled for BY_NAMES and BY_HANDLES. */
 KVO_API int kvo_submit_sync(kvo_queue *queue, const kvo_target *target, int level, uint64_t deadline_ns,
                             kvo_answer *answers, void *context, kvo_job *job);

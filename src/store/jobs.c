@@ -83,6 +83,9 @@ static bool late(const store_job *job)
     return job->deadline != 0 && job->deadline != KVO_FOREVER && s->env->now_ns(s->env) >= job->deadline;
 }
 
+/* Runs in slices. */
+static bool cut(const store_job *job) { return job->kind <= JOB_PREFETCH && !job->waits; }
+
 /* What was not begun. */
 static void leave(store_job *job, int status)
 {
@@ -94,7 +97,7 @@ static void leave(store_job *job, int status)
         job->answers[i] = (kvo_answer){.status = status, .tier = KVO_NO_TIER};
     job->next_block = count;
     job->again_count = 0;
-    if (status == KVO_CANCELLED && (undone || job->waits))
+    if (status == KVO_CANCELLED && (undone || !cut(job)))
         job->status = KVO_CANCELLED;
 }
 
@@ -129,8 +132,6 @@ static bool try_again(store_job *job)
     job->again_count = left;
     return left < before;
 }
-
-static bool cut(const store_job *job) { return job->kind <= JOB_PREFETCH && !job->waits; }
 
 /* A put whose blocks are sealed may ask for more; also after its deadline: what is there counts. */
 static slice_end sealed(store_job *job)
@@ -184,6 +185,10 @@ static void run_whole(store_job *job)
         leave(job, KVO_CANCELLED);
     else if (job->kind == JOB_PUT)
         store_sync_answers(s, job->answers, job_count(job), job->level, job->deadline);
+    else if (job->kind == JOB_EXISTS && job->hold_ns)
+        job->status = kvo_hold(s, &job->target.names, job->hold_ns, &job->hold, job->answers);
+    else if (job->kind == JOB_EXISTS)
+        job->status = kvo_exists(s, &job->target.names, job->answers);
     else if (job->kind == JOB_SYNC)
         job->status = kvo_sync(s, &job->target, job->level, remaining(job), job->answers);
     else
@@ -287,8 +292,10 @@ static void run(kvo_store *s, store_job *job)
     pthread_mutex_unlock(&jobs->lock);
     if (job->started_ns == 0)
         job->started_ns = s->env->now_ns(s->env);
-    slice_end end = cut(job) ? run_slice(job) : SLICE_DONE;
-    if (waits)
+    slice_end end = SLICE_DONE;
+    if (cut(job))
+        end = run_slice(job);
+    else
         run_whole(job);
     pthread_mutex_lock(&jobs->lock);
     job->running = false;

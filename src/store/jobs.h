@@ -15,7 +15,7 @@
 #define JOBS_SLICE_BLOCKS 32u
 #define JOBS_SLICE_BYTES (64u << 20)
 
-typedef enum job_kind { JOB_PUT, JOB_GET, JOB_PREFETCH, JOB_SYNC, JOB_REMOVE } job_kind;
+typedef enum job_kind { JOB_PUT, JOB_GET, JOB_PREFETCH, JOB_EXISTS, JOB_SYNC, JOB_REMOVE } job_kind;
 
 typedef struct store_job {
     struct store_job *next;         /* in ready, parked or done; NULL while it runs */
@@ -48,6 +48,7 @@ typedef struct store_job {
     size_t again_count;
     int status;
     uint64_t removed;
+    uint64_t hold_ns, hold; /* of an exists: how long, and its token */
 } store_job;
 
 struct kvo_queue {

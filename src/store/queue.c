@@ -340,6 +340,21 @@ int kvo_submit_prefetch(kvo_queue *q, const kvo_names *names, const kvo_get_opti
     return r == KVO_OK ? submit_get(q, &given, names, NULL, options, job) : r;
 }
 
+int kvo_submit_exists(kvo_queue *q, const kvo_names *names, uint64_t hold_ns, kvo_answer *answers, void *context,
+                      kvo_job *job)
+{
+    store_job given = {.kind = JOB_EXISTS, .context = context, .answers = answers, .hold_ns = hold_ns};
+    int r = enter(q);
+    if (r == KVO_OK)
+        r = store_check_names(q->store, names);
+    if (r != KVO_OK)
+        return r;
+    if (names->count && answers == NULL)
+        return KVO_E_ARGUMENT;
+    given.target = (kvo_target){.by = KVO_BY_NAMES, .names = *names};
+    return submit(q, &given, NULL, KVO_FOREVER, job);
+}
+
 int kvo_submit_sync(kvo_queue *q, const kvo_target *target, int level, uint64_t deadline_ns, kvo_answer *answers,
                     void *context, kvo_job *job)
 {
@@ -394,6 +409,7 @@ static void report(const store_job *job, kvo_report *out)
         .answers = job->answers,
         .count = job->answers ? job_count(job) : 0,
         .removed = job->removed,
+        .hold = job->hold,
         .waited_ns = job->started_ns - job->submitted_ns,
         .taken_ns = job->ended_ns - job->submitted_ns,
     };

@@ -347,6 +347,34 @@ static void test_levels_sync_and_remove(void **state)
     close_store();
 }
 
+/* What an engine asks through its completion loop, and what keeps the answer true until the get. */
+static void test_exists(void **state)
+{
+    (void)state;
+    open_queue("dram:8blk");
+    for (uint64_t i = 1; i <= 3; i++)
+        assert_int_equal(put(i, BYTES), KVO_STORED);
+    batch b = batch_of(2, 4, BYTES, false); /* two are there */
+    assert_int_equal(kvo_submit_exists(queue, &b.list, 0, b.answers, NULL, NULL), KVO_OK);
+    kvo_report r = take(queue);
+    assert_true(r.status == KVO_OK && r.count == 4 && r.ok_count == 2 && r.hold == 0);
+    assert_int_equal(b.answers[1].payload_bytes, BYTES);
+    assert_int_equal(b.answers[2].status, KVO_MISS);
+    assert_int_equal(kvo_submit_exists(queue, &b.list, KVO_FOREVER, b.answers, NULL, NULL), KVO_OK);
+    r = take(queue);
+    assert_true(r.ok_count == 2 && r.hold != 0);
+    fill_with(100, 40, BYTES);
+    assert_int_equal(exists(1, NULL), KVO_MISS);
+    assert_int_equal(get(2, BYTES), KVO_OK);
+    assert_int_equal(get(3, BYTES), KVO_OK);
+    assert_int_equal(kvo_release(store, r.hold), KVO_OK);
+    fill_with(200, 40, BYTES);
+    assert_int_equal(exists(2, NULL), KVO_MISS);
+    assert_int_equal(kvo_submit_exists(queue, &b.list, 0, NULL, NULL, NULL), KVO_E_ARGUMENT);
+    batch_free(&b);
+    close_store();
+}
+
 static void test_prefetch(void **state)
 {
     (void)state;
@@ -548,6 +576,7 @@ int main(void)
         QUEUE_TEST(test_blocked_puts_block_nobody),
         QUEUE_TEST(test_deadlines),
         QUEUE_TEST(test_levels_sync_and_remove),
+        QUEUE_TEST(test_exists),
         QUEUE_TEST(test_prefetch),
         QUEUE_TEST(test_close_with_jobs),
         QUEUE_TEST(test_close_says_busy),
