@@ -477,8 +477,8 @@ enum {
  *
  * answers (may be NULL) is filled for BY_NAMES and BY_HANDLES: KVO_OK, KVO_MISS, KVO_GONE.
  * *changed (may be NULL): blocks that were set. KVO_E_RANGE: a field out of range, nothing set.
- * Control: names and handles without a lock, except for an intent, which takes a short one; one pass
- * over all records for the others.
+ * Control: names and handles without a lock, except for an intent (other than none), which takes short
+ * ones; one pass over all records for the others.
  */
 KVO_API int kvo_policy_set(kvo_store *store, const kvo_target *target, const kvo_policy *policy,
                            uint32_t mask, kvo_answer *answers, uint64_t *changed);

@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -81,18 +83,50 @@ static int posix_boot_id(base_env *env, uint8_t out[16])
     return 0;
 }
 
+/* Every call of the library asks who it is, and a system call costs more than many of them. So the answer
+   is kept, in a page that the kernel gives to a child as zeros. NULL: this kernel does not. */
+static pthread_once_t process_once = PTHREAD_ONCE_INIT;
+static _Atomic int64_t *process_known;
+
+static void process_prepare(void)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *memory = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return;
+    if (madvise(memory, page, MADV_WIPEONFORK) == 0)
+        process_known = memory;
+    else
+        munmap(memory, page);
+}
+
 static int64_t posix_process(base_env *env)
 {
     (void)env;
-    return getpid();
+    if (pthread_once(&process_once, process_prepare) != 0 || process_known == NULL)
+        return getpid();
+    int64_t process = atomic_load_explicit(process_known, memory_order_relaxed);
+    if (process == 0) {
+        process = getpid();
+        atomic_store_explicit(process_known, process, memory_order_relaxed);
+    }
+    return process;
 }
+
+/* Tables that are read at random places cost a page walk each on top of a line; where the machine has huge
+   pages for who asks, large ones get them. That is advice: a refusal is none. */
+#define HUGE_BYTES (2u << 20)
 
 static void *posix_alloc(base_env *env, size_t bytes)
 {
     (void)env;
     void *memory =
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return memory == MAP_FAILED ? NULL : memory;
+    if (memory == MAP_FAILED)
+        return NULL;
+    if (bytes >= HUGE_BYTES)
+        (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    return memory;
 }
 
 static void posix_free(base_env *env, void *memory, size_t bytes)

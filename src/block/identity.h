@@ -49,6 +49,22 @@ uint64_t identity_hash(const block_identity *key);
 /* Same space, name, kind, layers and head group, compared in full. */
 bool identity_same(const block_identity_words *have, const block_identity *key);
 
+/* A batch of names as look-ups use it: the words that all keys share. The names stay where the caller has
+   them. */
+typedef struct identity_names {
+    const uint8_t *first;
+    size_t stride, name_bytes;
+    uint64_t key;   /* word 6 */
+    uint64_t shape; /* of word 7 what belongs to the key */
+    uint64_t seed;
+} identity_names;
+
+void identity_names_begin(identity_names *names, const kvo_names *from);
+/* key_hash of names [i, i + count). */
+void identity_hashes(const identity_names *names, size_t i, size_t count, uint64_t *hashes);
+/* As identity_same(). */
+bool identity_named(const block_identity_words *have, const identity_names *names, size_t i);
+
 static inline uint64_t identity_hash_of(const block_identity_words *w)
 {
     return atomic_load_explicit(&w->word[0], memory_order_acquire);

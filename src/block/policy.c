@@ -24,7 +24,7 @@ static uint64_t deadline_after(uint64_t ns, uint32_t now_s)
     return end > POLICY_DEADLINE_MAX ? POLICY_DEADLINE_MAX : end;
 }
 
-uint64_t policy_merge(uint64_t old, const kvo_policy *p, uint32_t mask, uint32_t now_s)
+policy_change policy_change_of(const kvo_policy *p, uint32_t mask, uint32_t now_s)
 {
     uint64_t clear = 0, set = 0;
     if (mask & KVO_POLICY_TENANT) {
@@ -47,7 +47,7 @@ uint64_t policy_merge(uint64_t old, const kvo_policy *p, uint32_t mask, uint32_t
         clear |= 7ull << 32 | (uint64_t)POLICY_DEADLINE_MAX << 35;
         set |= (uint64_t)p->intent << 32 | deadline_after(p->intent_ns, now_s) << 35;
     }
-    return (old & ~clear) | set;
+    return (policy_change){clear, set};
 }
 
 void policy_unpack(uint64_t w, uint32_t now_s, kvo_policy *p)

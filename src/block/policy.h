@@ -27,8 +27,12 @@ static inline unsigned policy_intent_at(uint64_t w, uint32_t now_s)
 
 /* KVO_OK or KVO_E_RANGE; only the fields in mask are looked at. */
 int policy_check(const kvo_policy *p, uint32_t mask);
-/* old with the fields of mask from p; now_s in seconds of the store's epoch. */
-uint64_t policy_merge(uint64_t old, const kvo_policy *p, uint32_t mask, uint32_t now_s);
+/* What a set of the fields of mask from p does to a policy word; now_s in seconds of the store's epoch. */
+typedef struct policy_change {
+    uint64_t clear, set;
+} policy_change;
+policy_change policy_change_of(const kvo_policy *p, uint32_t mask, uint32_t now_s);
+static inline uint64_t policy_changed(uint64_t old, policy_change c) { return (old & ~c.clear) | c.set; }
 void policy_unpack(uint64_t w, uint32_t now_s, kvo_policy *p);
 
 #endif

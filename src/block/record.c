@@ -48,17 +48,3 @@ bool block_in_transfer(const block_record *r)
     }
     return false;
 }
-
-unsigned block_tiers(const block_record *r)
-{
-    unsigned mask = 0;
-    for (unsigned t = 0; t < KVO_TIERS_MAX; t++)
-        if (copy_valid(word_load(&r->copy[t])))
-            mask |= 1u << t;
-    return mask;
-}
-
-unsigned block_fastest(unsigned mask)
-{
-    return mask == 0 ? KVO_NO_TIER : (unsigned)__builtin_ctz(mask);
-}

@@ -171,7 +171,16 @@ bool block_raise(block_record *r, uint64_t recency);
 /* Whether a transfer is at one of its copies. */
 bool block_in_transfer(const block_record *r);
 /* The tiers with a valid copy, one bit each, and the fastest of them (KVO_NO_TIER). */
-unsigned block_tiers(const block_record *r);
-unsigned block_fastest(unsigned mask);
+static inline unsigned block_tiers(const block_record *r)
+{
+    unsigned mask = 0;
+    for (unsigned t = 0; t < KVO_TIERS_MAX; t++)
+        mask |= (unsigned)copy_valid(word_load(&r->copy[t])) << t;
+    return mask;
+}
+static inline unsigned block_fastest(unsigned mask)
+{
+    return mask == 0 ? KVO_NO_TIER : (unsigned)__builtin_ctz(mask);
+}
 
 #endif

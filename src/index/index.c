@@ -60,46 +60,127 @@ static const index_bucket *next_of(const index_table *ix, const index_bucket *b)
     return next ? &ix->buckets[ix->bucket_count + next - 1] : NULL;
 }
 
-void index_prefetch(const index_table *ix, uint64_t key_hash)
+/* The entry's record, or BLOCK_NONE, if its half of the hash is the one wanted. */
+static uint32_t entry_record(const index_bucket *b, unsigned i, uint64_t hash)
 {
-    __builtin_prefetch(&ix->buckets[home(ix, key_hash)]);
+    uint64_t e = word_load(&b->entry[i]);
+    return (e ^ hash) >> 32 == 0 ? (uint32_t)e - 1u : BLOCK_NONE;
 }
 
-/* The entry's record if it stands for the key now. */
+/* What a reader of an identity does after it, with the record's life from before. */
+static bool still(const index_table *ix, uint32_t record, uint64_t before, uint64_t *life)
+{
+    *life = word_load(&ix->records[record].life);
+    return life_incarnation(before) == life_incarnation(*life) && life_has(*life, LIFE_USED) &&
+           !life_has(*life, LIFE_DOOMED);
+}
+
+/* The record if it stands for the key now. */
 static bool entry_is(const index_table *ix, uint32_t record, const block_identity *key, uint64_t *life)
 {
     uint64_t before = word_load(&ix->records[record].life);
-    if (!life_has(before, LIFE_USED) || !identity_same(&ix->identities[record], key))
-        return false;
-    uint64_t after = word_load(&ix->records[record].life);
-    *life = after;
-    return life_incarnation(before) == life_incarnation(after) && life_has(after, LIFE_USED) &&
-           !life_has(after, LIFE_DOOMED);
+    return life_has(before, LIFE_USED) && identity_same(&ix->identities[record], key) &&
+           still(ix, record, before, life);
 }
 
 uint32_t index_find(const index_table *ix, const block_identity *key, uint64_t *life)
 {
-    uint64_t want = key->key_hash & 0xffffffff00000000u;
     for (const index_bucket *b = &ix->buckets[home(ix, key->key_hash)]; b; b = next_of(ix, b))
         for (unsigned i = 0; i < 7; i++) {
-            uint64_t e = word_load(&b->entry[i]);
-            if (e != 0 && (e & 0xffffffff00000000u) == want && entry_is(ix, (uint32_t)e - 1u, key, life))
-                return (uint32_t)e - 1u;
+            uint32_t record = entry_record(b, i, key->key_hash);
+            if (record != BLOCK_NONE && entry_is(ix, record, key, life))
+                return record;
         }
     return BLOCK_NONE;
 }
 
 uint32_t index_find_hash(const index_table *ix, uint64_t key_hash)
 {
-    uint64_t want = key_hash & 0xffffffff00000000u;
     for (const index_bucket *b = &ix->buckets[home(ix, key_hash)]; b; b = next_of(ix, b))
         for (unsigned i = 0; i < 7; i++) {
-            uint64_t e = word_load(&b->entry[i]);
-            if (e != 0 && (e & 0xffffffff00000000u) == want &&
-                identity_hash_of(&ix->identities[(uint32_t)e - 1u]) == key_hash)
-                return (uint32_t)e - 1u;
+            uint32_t record = entry_record(b, i, key_hash);
+            if (record != BLOCK_NONE && identity_hash_of(&ix->identities[record]) == key_hash)
+                return record;
         }
     return BLOCK_NONE;
+}
+
+/* ---- batches ---- */
+
+void index_batch_begin(index_batch *batch, const index_table *ix, const kvo_names *names)
+{
+    batch->index = ix;
+    batch->count = names->count;
+    batch->first = batch->end = 0;
+    identity_names_begin(&batch->names, names);
+}
+
+/* Which of the bucket's entries have the hash, one bit each. All are looked at: where the right one
+   stands is as good as random, and a branch on it would be guessed wrong. */
+static unsigned bucket_matches(const index_bucket *b, uint64_t hash)
+{
+    unsigned matches = 0;
+    for (unsigned i = 0; i < 7; i++)
+        matches |= (unsigned)((word_load(&b->entry[i]) ^ hash) >> 32 == 0) << i;
+    return matches;
+}
+
+static uint32_t candidate(const index_table *ix, uint64_t hash)
+{
+    for (const index_bucket *b = &ix->buckets[home(ix, hash)]; b; b = next_of(ix, b)) {
+        unsigned matches = bucket_matches(b, hash);
+        uint32_t record = matches ? entry_record(b, (unsigned)__builtin_ctz(matches), hash) : BLOCK_NONE;
+        if (record == BLOCK_NONE)
+            continue;
+        __builtin_prefetch(&ix->records[record]);
+        __builtin_prefetch(&ix->identities[record]);
+        __builtin_prefetch(&ix->identities[record].word[8]);
+        return record;
+    }
+    return BLOCK_NONE;
+}
+
+static void group_begin(index_batch *batch, size_t i)
+{
+    size_t n = batch->count - i < INDEX_GROUP ? batch->count - i : INDEX_GROUP;
+    identity_hashes(&batch->names, i, n, batch->hash);
+    for (size_t k = 0; k < n; k++)
+        __builtin_prefetch(&batch->index->buckets[home(batch->index, batch->hash[k])]);
+    for (size_t k = 0; k < n; k++)
+        batch->candidate[k] = candidate(batch->index, batch->hash[k]);
+    batch->first = i;
+    batch->end = i + n;
+}
+
+static bool entry_named(const index_batch *batch, uint32_t record, size_t i, uint64_t *life)
+{
+    const index_table *ix = batch->index;
+    uint64_t before = word_load(&ix->records[record].life);
+    return life_has(before, LIFE_USED) && identity_named(&ix->identities[record], &batch->names, i) &&
+           still(ix, record, before, life);
+}
+
+/* The candidate was another's, or has left meanwhile: all entries, as they are now. */
+static uint32_t find_among(const index_batch *batch, size_t i, uint64_t hash, uint64_t *life)
+{
+    const index_table *ix = batch->index;
+    for (const index_bucket *b = &ix->buckets[home(ix, hash)]; b; b = next_of(ix, b))
+        for (unsigned k = 0; k < 7; k++) {
+            uint32_t record = entry_record(b, k, hash);
+            if (record != BLOCK_NONE && entry_named(batch, record, i, life))
+                return record;
+        }
+    return BLOCK_NONE;
+}
+
+uint32_t index_batch_find(index_batch *batch, size_t i, uint64_t *life)
+{
+    if (i >= batch->end)
+        group_begin(batch, i);
+    uint32_t record = batch->candidate[i - batch->first];
+    if (record == BLOCK_NONE || entry_named(batch, record, i, life))
+        return record;
+    return find_among(batch, i, batch->hash[i - batch->first], life);
 }
 
 static _Atomic uint64_t *empty_entry(index_bucket *b)

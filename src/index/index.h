@@ -41,8 +41,22 @@ size_t index_bytes_for(uint32_t records_max);
 uint32_t index_find(const index_table *ix, const block_identity *key, uint64_t *life);
 /* Any record with this key hash and, where there are several, any of them; for parents. */
 uint32_t index_find_hash(const index_table *ix, uint64_t key_hash);
-/* Brings the bucket's line near. */
-void index_prefetch(const index_table *ix, uint64_t key_hash);
+/*
+ * The same for a batch of names, in ascending order. Names are taken in groups, and each step of a group
+ * touches memory that the step before asked for: buckets, then records and identities, then the comparison.
+ */
+#define INDEX_GROUP 32u
+typedef struct index_batch {
+    const index_table *index;
+    identity_names names;
+    size_t count;     /* of names */
+    size_t first, end; /* the group that is at hand */
+    uint64_t hash[INDEX_GROUP];
+    uint32_t candidate[INDEX_GROUP]; /* the first record of that hash; BLOCK_NONE */
+} index_batch;
+
+void index_batch_begin(index_batch *batch, const index_table *ix, const kvo_names *names);
+uint32_t index_batch_find(index_batch *batch, size_t i, uint64_t *life);
 
 /* Under the store's lock. false: no bucket left (as good as no record left). */
 bool index_insert(index_table *ix, uint64_t key_hash, uint32_t record);

@@ -101,11 +101,10 @@ void store_answer(const kvo_store *s, uint32_t record, kvo_answer *a)
     a->tier_mask = (uint8_t)mask;
     a->tier = (uint8_t)block_fastest(mask);
     a->level = mask ? KVO_SEALED : 0;
-    for (unsigned t = 0; t < s->tier_count; t++)
-        if (s->tiers[t].persistent && (mask & 1u << t)) {
-            uint8_t level = copy_safe(word_load(&r->copy[t])) ? KVO_SAFE : KVO_WRITTEN;
-            a->level = level > a->level ? level : a->level;
-        }
+    for (unsigned on = mask & s->persistent; on; on &= on - 1) {
+        uint8_t level = copy_safe(word_load(&r->copy[__builtin_ctz(on)])) ? KVO_SAFE : KVO_WRITTEN;
+        a->level = level > a->level ? level : a->level;
+    }
     a->payload_bytes = identity_payload_of(&s->identities[record]);
     a->generation = life_rewrites(life) + 1;
     a->handle = handle_make(record, life_incarnation(life));

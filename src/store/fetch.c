@@ -238,7 +238,7 @@ static void promoted(kvo_store *s, fetch_item *item)
     ledger_add(&s->ledger, from, LEDGER_READ, KVO_CAUSE_PROMOTE, tenant, bytes, 1);
     ledger_add(&s->ledger, s->tiers[0].account, LEDGER_WRITE, KVO_CAUSE_PROMOTE, tenant, bytes, 1);
     store_event(s, KVO_EVENT_PROMOTE, KVO_CAUSE_NONE, 0, item->record);
-    store_reorder(s, item->record);
+    store_reorder(s, item->record, store_now_s(s));
     if (s->exclusive)
         moved_up(s, item);
     item->from = item->tier;

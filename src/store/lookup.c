@@ -4,60 +4,25 @@
 
 #include "store/target.h"
 
-#define GROUP 8u /* names whose buckets are on their way at the same time */
+static const kvo_answer no_answer = {.status = KVO_MISS, .tier = KVO_NO_TIER};
 
-/* Where one name is. */
-static int find(kvo_store *s, const block_identity *key, kvo_answer *answer)
+/* Where name i is. */
+static int find(kvo_store *s, index_batch *batch, size_t i, kvo_answer *answer)
 {
     uint64_t life;
-    uint32_t record = index_find(&s->index, key, &life);
-    *answer = (kvo_answer){.status = KVO_MISS, .tier = KVO_NO_TIER};
+    uint32_t record = index_batch_find(batch, i, &life);
+    *answer = no_answer;
     if (record == BLOCK_NONE)
         return KVO_MISS;
     if (!life_has(life, LIFE_SEALED))
         return answer->status = KVO_PENDING;
     store_answer(s, record, answer);
-    if (answer->tier_mask == 0 || answer->handle != handle_make(record, life_incarnation(life))) {
-        *answer = (kvo_answer){.status = KVO_MISS, .tier = KVO_NO_TIER};
+    /* The record may have got another block since the name was compared. */
+    if (answer->tier_mask == 0 || life_incarnation(word_load(&s->records[record].life)) != life_incarnation(life)) {
+        *answer = no_answer;
         return KVO_MISS;
     }
     return answer->status = KVO_OK;
-}
-
-/* Calls each(i, answer) in order until it says stop. */
-static void find_each(kvo_store *s, const kvo_names *names, bool (*each)(void *context, size_t i, kvo_answer *answer),
-                      void *context)
-{
-    block_identity keys[GROUP];
-    kvo_answer answer;
-    for (size_t i = 0; i < names->count; i += GROUP) {
-        size_t n = names->count - i < GROUP ? names->count - i : GROUP;
-        for (size_t k = 0; k < n; k++) {
-            identity_key(names, i + k, &keys[k]);
-            index_prefetch(&s->index, keys[k].key_hash);
-        }
-        for (size_t k = 0; k < n; k++) {
-            find(s, &keys[k], &answer);
-            if (!each(context, i + k, &answer))
-                return;
-        }
-    }
-}
-
-typedef struct match_state {
-    kvo_answer *answers;
-    size_t matched;
-    bool alone; /* states: every one counts */
-} match_state;
-
-static bool match_each(void *context, size_t i, kvo_answer *answer)
-{
-    match_state *m = context;
-    if (m->answers)
-        m->answers[i] = *answer;
-    if (answer->status == KVO_OK)
-        m->matched = i + 1;
-    return m->alone || answer->status == KVO_OK;
 }
 
 int kvo_match(kvo_store *s, const kvo_names *names, kvo_answer *answers, size_t *matched)
@@ -68,18 +33,20 @@ int kvo_match(kvo_store *s, const kvo_names *names, kvo_answer *answers, size_t 
         return r;
     if (matched == NULL)
         return KVO_E_ARGUMENT;
-    match_state m = {.answers = answers, .alone = names->kind == KVO_KIND_STATE};
-    find_each(s, names, match_each, &m);
-    for (size_t i = m.matched + 1; answers && !m.alone && i < names->count; i++)
-        answers[i] = (kvo_answer){.status = KVO_MISS, .tier = KVO_NO_TIER};
-    *matched = m.matched;
+    bool alone = names->kind == KVO_KIND_STATE; /* every one counts */
+    size_t n = 0, i = 0;
+    kvo_answer answer;
+    index_batch batch;
+    index_batch_begin(&batch, &s->index, names);
+    for (int status = KVO_OK; i < names->count && (alone || status == KVO_OK); i++) {
+        status = find(s, &batch, i, answers ? &answers[i] : &answer);
+        if (status == KVO_OK)
+            n = i + 1;
+    }
+    for (; answers && i < names->count; i++)
+        answers[i] = no_answer;
+    *matched = n;
     return KVO_OK;
-}
-
-static bool exists_each(void *context, size_t i, kvo_answer *answer)
-{
-    ((kvo_answer *)context)[i] = *answer;
-    return true;
 }
 
 int kvo_exists(kvo_store *s, const kvo_names *names, kvo_answer *answers)
@@ -90,7 +57,10 @@ int kvo_exists(kvo_store *s, const kvo_names *names, kvo_answer *answers)
         return r;
     if (names->count && answers == NULL)
         return KVO_E_ARGUMENT;
-    find_each(s, names, exists_each, answers);
+    index_batch batch;
+    index_batch_begin(&batch, &s->index, names);
+    for (size_t i = 0; i < names->count; i++)
+        find(s, &batch, i, &answers[i]);
     return KVO_OK;
 }
 
@@ -127,34 +97,45 @@ int kvo_touch(kvo_store *s, const kvo_target *target, kvo_answer *answers)
 
 /* ---- policy ---- */
 
-static void set_one(kvo_store *s, uint32_t record, const kvo_policy *policy, uint32_t mask, uint32_t now_s)
+static void set_one(kvo_store *s, uint32_t record, policy_change change)
 {
     _Atomic uint64_t *word = &s->records[record].policy;
     uint64_t old = word_load(word), new;
     do {
-        new = policy_merge(old, policy, mask, now_s);
+        new = policy_changed(old, change);
+        if (new == old)
+            return;
+        /* Sequentially consistent: a scan for victims either sees the new word or has made the queue that
+           set_hits() looks for afterwards. */
     } while (!atomic_compare_exchange_weak(word, &old, new));
-    if (new == old)
-        return;
     store_dirty(s, record);
-    store_reorder(s, record);
 }
 
+#define SET_WINDOW 32u /* blocks that are set under one lock */
+
 /* A record may be given to another block between the look at its handle and the update. For most
-   fields that is as harmless as a late update; an intent can end a block, so it takes the lock, under
-   which records stay who they are. */
-static bool set_hit(kvo_store *s, target_hit *hit, const kvo_policy *policy, uint32_t mask, uint32_t now_s)
+   fields that is as harmless as a late update; an intent can end a block, so it is set under the lock, where
+   records stay who they are. Returns how many were set. */
+static size_t set_hits(kvo_store *s, target_hit *hits, size_t count, policy_change change, bool careful,
+                       uint32_t now_s)
 {
-    bool careful = (mask & KVO_POLICY_INTENT) != 0;
+    size_t set = 0;
     if (careful)
         store_lock(s);
-    bool same = !careful || store_by_handle(s, hit->handle) == hit->record;
-    if (same)
-        set_one(s, hit->record, policy, mask, now_s);
+    for (size_t i = 0; i < count; i++) {
+        if (hits[i].status == KVO_OK && careful && store_by_handle(s, hits[i].handle) != hits[i].record)
+            hits[i].status = KVO_GONE;
+        if (hits[i].status != KVO_OK)
+            continue;
+        set_one(s, hits[i].record, change);
+        set++;
+    }
+    for (size_t i = 0; store_queues(s) && i < count; i++)
+        if (hits[i].status == KVO_OK)
+            store_reorder(s, hits[i].record, now_s);
     if (careful)
         store_unlock(s);
-    hit->status = same ? KVO_OK : KVO_GONE;
-    return same;
+    return set;
 }
 
 int kvo_policy_set(kvo_store *s, const kvo_target *target, const kvo_policy *policy, uint32_t mask,
@@ -172,17 +153,19 @@ int kvo_policy_set(kvo_store *s, const kvo_target *target, const kvo_policy *pol
     if (r != KVO_OK)
         return r;
     uint32_t now_s = store_now_s(s);
-    uint64_t n = 0;
-    bool listed = target_listed(target);
+    policy_change change = policy_change_of(policy, mask, now_s);
+    bool intent = (mask & KVO_POLICY_INTENT) && policy->intent != KVO_INTENT_NONE;
+    uint64_t set = 0;
+    target_hit hits[SET_WINDOW];
     target_cursor cursor = {.target = target};
-    for (target_hit hit; target_next(s, &cursor, &hit);) {
-        if (hit.status == KVO_OK)
-            n += set_hit(s, &hit, policy, mask, now_s);
-        answer_hit(s, &hit, listed ? answers : NULL);
+    for (size_t n; (n = target_take(s, &cursor, hits, SET_WINDOW)) != 0;) {
+        set += set_hits(s, hits, n, change, intent, now_s);
+        for (size_t i = 0; answers && target_listed(target) && i < n; i++)
+            answer_hit(s, &hits[i], answers);
     }
     if (changed)
-        *changed = n;
-    if (n && (mask & KVO_POLICY_INTENT))
+        *changed = set;
+    if (set && intent)
         store_intents_changed(s);
     return KVO_OK;
 }

@@ -107,6 +107,7 @@ static int open_tier(kvo_store *s, unsigned i, const kvo_tier_config *config, kv
         return base_fail(error, KVO_E_MEMORY, "tier %s: no memory for its ledger", t->name);
     t->account = (unsigned)account;
     t->persistent = config->kind == KVO_TIER_DISK;
+    s->persistent |= (unsigned)t->persistent << i;
     t->byte_addressable = config->kind == KVO_TIER_DRAM;
     if (t->persistent && s->home == KVO_NO_TIER)
         s->home = i;

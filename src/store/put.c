@@ -88,7 +88,7 @@ static void record_begin(kvo_store *s, uint32_t record, const block_identity *id
     uint32_t remembered = place_memory_take(&s->memory, identity->key_hash, atomic_load(&s->clock));
     uint32_t incarnation = life_incarnation(word_load(&r->life));
     identity_store(&s->identities[record], identity);
-    word_store(&r->policy, policy_merge(0, &o->policy, KVO_POLICY_ALL, store_now_s(s)));
+    word_store(&r->policy, policy_change_of(&o->policy, KVO_POLICY_ALL, store_now_s(s)).set);
     word_store(&r->touch, touch_make(recency, remembered + 1));
     word_store(&r->life, life_make(incarnation ? incarnation : 1, 0, NULL, LIFE_USED));
     word_store(&r->copy[0], copy_make(slot, BLOCK_FILLING, 0, 0));
@@ -256,7 +256,7 @@ int store_seal(kvo_store *s, uint32_t record, const uint8_t digest[16])
     ledger_count(&s->ledger, account, LEDGER_LIFE_BYTES, bytes);
     ledger_add(&s->ledger, account, LEDGER_WRITE, KVO_CAUSE_PUT, store_tenant(s, record), bytes, 1);
     store_event(s, KVO_EVENT_SEAL, KVO_CAUSE_NONE, 0, record);
-    store_reorder(s, record);
+    store_reorder(s, record, store_now_s(s));
     store_changed(s);
     store_unlock(s);
     return KVO_STORED;

@@ -21,32 +21,20 @@ unsigned store_tenant(const kvo_store *s, uint32_t record)
 
 /* ---- changes of policy and recency ---- */
 
-void store_dirty(kvo_store *s, uint32_t record)
-{
-    if (s->changed_records == NULL)
-        return;
-    _Atomic uint64_t *word = &s->changed_records[record / 64];
-    uint64_t bit = 1ull << (record % 64);
-    if ((atomic_load_explicit(word, memory_order_relaxed) & bit) == 0)
-        atomic_fetch_or(word, bit);
-    if (atomic_load_explicit(&s->activity, memory_order_relaxed) == 0)
-        atomic_store_explicit(&s->activity, 1, memory_order_relaxed);
-}
-
 void store_touch(kvo_store *s, uint32_t record, uint64_t recency)
 {
     block_touch(&s->records[record], recency);
     store_dirty(s, record);
 }
 
-void store_reorder(kvo_store *s, uint32_t record)
+void store_reorder(kvo_store *s, uint32_t record, uint32_t now_s)
 {
     const block_record *r = &s->records[record];
-    place_rules rules = {s->options.placement, s->tiers[0].slots, store_now_s(s)};
+    place_rules rules = {s->options.placement, s->tiers[0].slots, now_s};
     for (unsigned t = 0; t < s->tier_count; t++) {
         store_tier *tier = &s->tiers[t];
         uint64_t limit = atomic_load(&tier->queue_limit);
-        if (limit && copy_state(word_load(&r->copy[t])) != BLOCK_EMPTY &&
+        if (limit && !atomic_load(&tier->queue_old) && copy_state(word_load(&r->copy[t])) != BLOCK_EMPTY &&
             place_key(&rules, word_load(&r->policy), word_load(&r->touch), t) < limit)
             atomic_store(&tier->queue_old, true);
     }

@@ -141,6 +141,7 @@ struct kvo_store {
     store_tier tiers[KVO_TIERS_MAX];
     unsigned tier_count;
     unsigned home; /* first persistent tier; KVO_NO_TIER */
+    unsigned persistent; /* tiers that are, one bit each */
 
     block_record *records;
     block_identity_words *identities;
@@ -210,10 +211,8 @@ void store_touch(kvo_store *s, uint32_t record, uint64_t recency);
 /* Who uses a block uses its prefix: no ancestor is less recent than its descendant, so that chains
    leave from their end. Stops at the first that is recent enough. */
 void store_raise_ancestors(kvo_store *s, uint32_t record, uint64_t recency);
-/* The record's policy or recency changed: its copies on disk have an old version. */
-void store_dirty(kvo_store *s, uint32_t record);
 /* Its order of eviction may have become worse: queues look again. */
-void store_reorder(kvo_store *s, uint32_t record);
+void store_reorder(kvo_store *s, uint32_t record, uint32_t now_s);
 /* Under the lock. BLOCK_NONE: none free. */
 uint32_t store_record_take(kvo_store *s);
 void store_record_free(kvo_store *s, uint32_t record);
@@ -322,6 +321,28 @@ bool store_valid(kvo_store *s, char *why, size_t why_bytes);
         if (r_ != KVO_OK)         \
             return r_;            \
     } while (0)
+
+/* The record's policy or recency changed: its copies on disk have an old version. */
+static inline void store_dirty(kvo_store *s, uint32_t record)
+{
+    if (s->changed_records == NULL)
+        return;
+    _Atomic uint64_t *word = &s->changed_records[record / 64];
+    uint64_t bit = 1ull << (record % 64);
+    if ((atomic_load_explicit(word, memory_order_relaxed) & bit) == 0)
+        atomic_fetch_or(word, bit);
+    if (atomic_load_explicit(&s->activity, memory_order_relaxed) == 0)
+        atomic_store_explicit(&s->activity, 1, memory_order_relaxed);
+}
+
+/* Whether any tier has a queue of victims that a change could make old. */
+static inline bool store_queues(kvo_store *s)
+{
+    for (unsigned t = 0; t < s->tier_count; t++)
+        if (atomic_load(&s->tiers[t].queue_limit))
+            return true;
+    return false;
+}
 
 static inline void store_lock(kvo_store *s) { pthread_mutex_lock(&s->lock); }
 static inline void store_unlock(kvo_store *s) { pthread_mutex_unlock(&s->lock); }

@@ -35,24 +35,39 @@ static bool matches(const kvo_store *s, const kvo_target *t, uint32_t record)
     }
 }
 
-static bool next_listed(kvo_store *s, target_cursor *c, target_hit *hit)
+static void bring_near(const kvo_store *s, target_cursor *c)
 {
     const kvo_target *t = c->target;
-    size_t count = t->by == KVO_BY_NAMES ? t->names.count : t->handle_count;
-    if (c->next == count)
+    size_t end = t->handle_count - c->next < INDEX_GROUP ? t->handle_count : c->next + INDEX_GROUP;
+    for (size_t i = c->next; i < end; i++)
+        if (handle_record(t->handles[i]) < s->records_max)
+            __builtin_prefetch(&s->records[handle_record(t->handles[i])]);
+    c->near = end;
+}
+
+static inline bool next_handle(kvo_store *s, target_cursor *c, target_hit *hit)
+{
+    const kvo_target *t = c->target;
+    if (c->next == t->handle_count)
         return false;
-    *hit = (target_hit){.index = c->next++, .record = BLOCK_NONE};
-    if (t->by == KVO_BY_HANDLES) {
-        hit->handle = t->handles[hit->index];
-        hit->record = store_by_handle(s, hit->handle);
-        hit->status = hit->record == BLOCK_NONE ? KVO_GONE : KVO_OK;
-        return true;
-    }
-    block_identity key;
+    if (c->next >= c->near)
+        bring_near(s, c);
+    *hit = (target_hit){.index = c->next, .handle = t->handles[c->next]};
+    hit->record = store_by_handle(s, hit->handle);
+    hit->status = hit->record == BLOCK_NONE ? KVO_GONE : KVO_OK;
+    c->next++;
+    return true;
+}
+
+static bool next_name(kvo_store *s, target_cursor *c, target_hit *hit)
+{
     uint64_t life;
-    identity_key(&t->names, hit->index, &key);
-    uint32_t record = index_find(&s->index, &key, &life);
-    hit->status = KVO_MISS;
+    if (c->next == c->target->names.count)
+        return false;
+    if (c->batch.index == NULL)
+        index_batch_begin(&c->batch, &s->index, &c->target->names);
+    *hit = (target_hit){.index = c->next++, .record = BLOCK_NONE, .status = KVO_MISS};
+    uint32_t record = index_batch_find(&c->batch, hit->index, &life);
     if (c->hidden && record != BLOCK_NONE && !life_has(life, LIFE_SEALED) && block_tiers(&s->records[record]))
         hit->status = KVO_PENDING; /* being rewritten */
     if (record != BLOCK_NONE && life_live(life) && block_tiers(&s->records[record])) {
@@ -65,8 +80,10 @@ static bool next_listed(kvo_store *s, target_cursor *c, target_hit *hit)
 
 bool target_next(kvo_store *s, target_cursor *c, target_hit *hit)
 {
-    if (target_listed(c->target))
-        return next_listed(s, c, hit);
+    if (c->target->by == KVO_BY_HANDLES)
+        return next_handle(s, c, hit);
+    if (c->target->by == KVO_BY_NAMES)
+        return next_name(s, c, hit);
     uint32_t end = atomic_load(&s->record_end);
     while (c->scan < end) {
         uint32_t record = c->scan++;
@@ -78,4 +95,16 @@ bool target_next(kvo_store *s, target_cursor *c, target_hit *hit)
         return true;
     }
     return false;
+}
+
+size_t target_take(kvo_store *s, target_cursor *c, target_hit *hits, size_t most)
+{
+    size_t n = 0;
+    if (c->target->by == KVO_BY_HANDLES)
+        while (n < most && next_handle(s, c, &hits[n]))
+            n++;
+    else
+        while (n < most && target_next(s, c, &hits[n]))
+            n++;
+    return n;
 }

@@ -10,6 +10,8 @@ typedef struct target_cursor {
     size_t next;  /* in names or handles */
     uint32_t scan; /* in the table of records */
     bool hidden;   /* a block that a rewrite hides is KVO_PENDING, not KVO_MISS */
+    size_t near;   /* handles whose records are on their way into the cache */
+    index_batch batch; /* of names */
 } target_cursor;
 
 typedef struct target_hit {
@@ -23,6 +25,8 @@ typedef struct target_hit {
 int target_check(const kvo_store *s, const kvo_target *target, bool listed);
 /* false at the end. Takes no lock. */
 bool target_next(kvo_store *s, target_cursor *cursor, target_hit *hit);
+/* Up to `most` at once; 0 at the end. */
+size_t target_take(kvo_store *s, target_cursor *cursor, target_hit *hits, size_t most);
 static inline bool target_listed(const kvo_target *t) { return t->by == KVO_BY_NAMES || t->by == KVO_BY_HANDLES; }
 
 #endif

@@ -435,6 +435,19 @@ static void clock_process_and_randomness_answer(void **state)
     assert_true(start > 0 && env->now_ns(env) >= start);
     assert_true(env->wall_s(env) > 1600000000);
     assert_int_equal(env->process(env), getpid());
+    const pid_t child = fork(); /* not what its parent knew; nor is the grandchild's its own */
+    if (child == 0) {
+        const int own = env->process(env) == getpid();
+        const pid_t next = fork();
+        int status = 1;
+        if (next == 0)
+            _exit(env->process(env) != getpid());
+        _exit(waitpid(next, &status, 0) != next || status != 0 || !own);
+    }
+    int status = 1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(env->process(env), getpid());
     assert_int_equal(env->random(env, a, sizeof a), 0);
     assert_int_equal(env->random(env, b, sizeof b), 0);
     assert_memory_not_equal(a, b, sizeof a);

@@ -26,14 +26,14 @@ static void a_policy_word_gives_back_what_was_put_in(void **state)
     for (size_t i = 0; i < 4; i++) {
         kvo_policy out;
         assert_int_equal(policy_check(&in[i], KVO_POLICY_ALL), KVO_OK);
-        policy_unpack(policy_merge(UINT64_MAX, &in[i], KVO_POLICY_ALL, 1000), 1000, &out);
+        policy_unpack(policy_changed(UINT64_MAX, policy_change_of(&in[i], KVO_POLICY_ALL, 1000)), 1000, &out);
         assert_int_equal(out.tenant, in[i].tenant);
         assert_int_equal(out.qos, in[i].qos);
         assert_int_equal(out.priority, in[i].priority);
         assert_int_equal(out.reuse, in[i].reuse);
         assert_int_equal(out.intent, in[i].intent);
         assert_true(out.intent_ns == left[i]);
-        policy_unpack(policy_merge(0, &in[i], KVO_POLICY_ALL, 1000), 1u << 28, &out); /* long after */
+        policy_unpack(policy_change_of(&in[i], KVO_POLICY_ALL, 1000).set, 1u << 28, &out); /* long after */
         assert_int_equal(out.intent, in[i].intent_ns ? KVO_INTENT_NONE : in[i].intent);
         assert_true(out.intent_ns == 0);
     }
@@ -235,6 +235,48 @@ static void a_reader_never_misses_what_stays(void **state)
     index_close(&c.ix);
 }
 
+/* Names of every length, in batches longer than a group; every fifth shares its hash with another's record that
+   is met first, and every seventh is not there. */
+static void a_batch_finds_what_single_looks_find(void **state)
+{
+    (void)state;
+    enum { COUNT = 100, STRIDE = 67 };
+    static uint8_t memory[COUNT * STRIDE];
+    for (size_t i = 0; i < sizeof memory; i++)
+        memory[i] = (uint8_t)((i + 1) * 0x9e3779b97f4a7c15u >> 40);
+    for (size_t bytes = KVO_NAME_BYTES_MIN; bytes <= KVO_NAME_BYTES_MAX; bytes++) {
+        kvo_names names = {.first = memory, .name_bytes = bytes, .stride_bytes = STRIDE, .count = COUNT, .space = 3,
+                           .kind = (uint8_t)(bytes % 2), .layer_first = 1, .layer_count = 2, .head_group = 9};
+        index_table ix;
+        index_batch batch;
+        uint64_t life;
+        assert_int_equal(index_open(&ix, base_env_posix(), records, identities, RECORDS), 0);
+        for (uint32_t i = 0; i < COUNT; i++) {
+            block_identity key;
+            identity_key(&names, i, &key);
+            use_record(i, &key);
+            key.name[bytes - 1] ^= 1;
+            use_record(COUNT + i, &key);
+            if (i % 5 == 0)
+                assert_true(index_insert(&ix, key.key_hash, COUNT + i));
+            if (i % 7)
+                assert_true(index_insert(&ix, key.key_hash, i));
+        }
+        index_batch_begin(&batch, &ix, &names);
+        for (uint32_t i = 0; i < COUNT; i += bytes % 3 ? 1 : 3) {
+            block_identity key;
+            identity_key(&names, i, &key);
+            assert_int_equal(index_batch_find(&batch, i, &life), i % 7 ? i : BLOCK_NONE);
+            assert_int_equal(index_find(&ix, &key, &life), i % 7 ? i : BLOCK_NONE);
+        }
+        names.head_group++; /* another key, although the names are equal */
+        index_batch_begin(&batch, &ix, &names);
+        for (uint32_t i = 0; i < COUNT; i++)
+            assert_int_equal(index_batch_find(&batch, i, &life), BLOCK_NONE);
+        index_close(&ix);
+    }
+}
+
 /* ---- ledger ---- */
 
 static void a_ledger_survives_its_encoding(void **state)
@@ -284,6 +326,7 @@ int main(void)
         cmocka_unit_test(gathered_and_scattered_bytes_have_one_digest),
         cmocka_unit_test(names_are_found_through_chains_of_buckets),
         cmocka_unit_test(a_reader_never_misses_what_stays),
+        cmocka_unit_test(a_batch_finds_what_single_looks_find),
         cmocka_unit_test(a_ledger_survives_its_encoding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,7 +21,7 @@ static uint64_t policy_word(unsigned intent, unsigned qos, unsigned priority, un
 {
     kvo_policy p = {
         .qos = (uint8_t)qos, .priority = (uint8_t)priority, .reuse = (uint8_t)reuse, .intent = (uint8_t)intent};
-    return policy_merge(0, &p, KVO_POLICY_ALL, 0) | (uint64_t)deadline << 35;
+    return policy_change_of(&p, KVO_POLICY_ALL, 0).set | (uint64_t)deadline << 35;
 }
 
 static void keys_order_by_intent_qos_priority_and_score(void **state)
