@@ -48,6 +48,8 @@ struct base_env {
     int (*allocate)(base_env *env, int file, uint64_t bytes); /* space for [0, bytes), also the size */
     int (*truncate)(base_env *env, int file, uint64_t bytes);
     int (*file_bytes)(base_env *env, int file, uint64_t *bytes);
+    /* What direct I/O asks of an address in memory; 0 where the kernel does not tell. */
+    uint32_t (*direct_alignment)(base_env *env, int file);
 
     int (*make_directory)(base_env *env, const char *path); /* 0700; -EEXIST */
     int (*flush_directory)(base_env *env, const char *path);

@@ -126,6 +126,20 @@ int base_posix_file_bytes(base_env *env, int file, uint64_t *bytes)
     return 0;
 }
 
+uint32_t base_posix_direct_alignment(base_env *env, int file)
+{
+    (void)env;
+#ifdef STATX_DIOALIGN
+    struct statx about = {0};
+
+    if (statx(file, "", AT_EMPTY_PATH, STATX_DIOALIGN, &about) == 0 && (about.stx_mask & STATX_DIOALIGN) != 0)
+        return about.stx_dio_mem_align;
+#else
+    (void)file;
+#endif
+    return 0;
+}
+
 int base_posix_make_directory(base_env *env, const char *path)
 {
     (void)env;

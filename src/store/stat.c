@@ -32,11 +32,12 @@ int kvo_stat_store(kvo_store *s, kvo_stat *out)
     stat.damaged_slots = s->damaged;
     stat.io_engine = s->ghost ? 0 : (int)move_kind_of(s->engine);
     stat.io_registered = !s->ghost && move_registered(s->engine);
+    stat.payload_copies = atomic_load(&s->payload_copies);
     for (unsigned t = 0; t < s->tier_count && !s->ghost; t++) {
         stat.transfers += atomic_load(&s->tiers[t].io->transfers);
         stat.submissions += atomic_load(&s->tiers[t].io->submissions);
+        stat.payload_copies += atomic_load(&s->tiers[t].io->copies);
     }
-    stat.payload_copies = atomic_load(&s->payload_copies);
     stat.demoted_ahead = atomic_load(&s->demoted_ahead);
     store_unlock(s);
     stat.puts = ledger_total_of(l, LEDGER_PUTS);

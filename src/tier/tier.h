@@ -14,15 +14,18 @@
 #include "move/move.h"
 
 #define TIER_UNIT 4096u
-#define TIER_API 1
+#define TIER_API 2
+#define TIER_SEGMENTS_MAX 8u /* of a caller's memory that a transfer goes straight from or to */
 
 typedef struct tier_medium tier_medium;
+typedef struct tier_stream tier_stream;
 
 typedef struct tier_facts {
     bool persistent;
     bool byte_addressable; /* memory() and readable() work; else payloads go through read and write */
     bool direct_io;
     uint32_t header_units; /* in front of each slot and each segment */
+    uint32_t alignment;    /* of a caller's memory, to go straight; 0: nothing does */
 } tier_facts;
 
 /* How space is cut; the tier keeps it, placement fills it. */
@@ -46,7 +49,11 @@ typedef struct tier_io {
     uint8_t delta[KVO_TIERS_MAX];
     uint8_t generation; /* write: set to the low bits of the write number; read: expected */
     void *memory;       /* aligned to TIER_UNIT, whole units; what follows the payload is zero on write */
+    bool front;         /* the unit in front of memory is the transfer's as well */
+    const kvo_segment *segments; /* instead of memory, if tier_straight(): exactly the payload */
+    uint32_t segment_count;
     int result;         /* -EBADMSG: the header is not this block's */
+    struct tier_io *next; /* the tier's, until it gives the transfer back */
 } tier_io;
 
 /* What a scan found in a slot. */
@@ -109,8 +116,12 @@ typedef struct tier_ops {
     void (*close)(tier_medium *t);
     void *(*memory)(tier_medium *t, uint32_t slot);
     const void *(*readable)(tier_medium *t, uint32_t slot);
-    void (*write)(tier_medium *t, tier_io *ios, size_t count);
-    void (*read)(tier_medium *t, tier_io *ios, size_t count);
+    /* NULL: no memory. */
+    tier_stream *(*stream_open)(tier_medium *t, bool write);
+    void (*stream_close)(tier_stream *stream);
+    bool (*full)(const tier_stream *stream, uint32_t payload_bytes);
+    void (*add)(tier_stream *stream, tier_io *io); /* may finish it at once */
+    tier_io *(*next)(tier_stream *stream, bool wait);
     int (*invalidate)(tier_medium *t, const uint32_t *slots, size_t count);
     int (*flush)(tier_medium *t);
     /* Headers of all slots; each() may be NULL for segments only. Stops at its non-zero return. */
@@ -135,6 +146,15 @@ struct tier_medium {
     const char *path;     /* NULL in memory */
     const char *data_path;
     _Atomic uint64_t transfers, submissions; /* of blocks, and the requests that they took */
+    _Atomic uint64_t copies;                 /* payloads that the processor copied for them */
+};
+
+/* A tier's own stream begins with this. */
+struct tier_stream {
+    tier_medium *tier;
+    bool write;
+    uint32_t in_flight;
+    tier_stream *next; /* the tier's: idle ones */
 };
 
 /* The table of tiers: by kvo_tier_kind; NULL = unknown. */
@@ -147,6 +167,22 @@ int tier_begin(tier_medium *t, kvo_error *error);
 void tier_close(tier_medium *t);
 void *tier_memory(tier_medium *t, uint32_t slot);
 const void *tier_readable(tier_medium *t, uint32_t slot);
+
+/*
+ * Blocks on their way, several at a time, for one thread. An io and its memory are the tier's from add
+ * to next, which gives finished ones back in any order; NULL: none in flight, or none yet and wait is
+ * false. While it is full() one has to come back first; a stream with none in flight never is. Close
+ * when none is. In a write, a number in flight holds back the mark of completed writes.
+ */
+tier_stream *tier_stream_open(tier_medium *t, bool write); /* NULL: no memory */
+void tier_stream_close(tier_stream *stream);               /* NULL is allowed */
+bool tier_stream_full(const tier_stream *stream, uint32_t payload_bytes);
+void tier_stream_add(tier_stream *stream, tier_io *io);
+tier_io *tier_stream_next(tier_stream *stream, bool wait);
+/* Whether a payload in these segments can go straight from or to them: aligned, whole units each but for
+   the last one's end, and not too many. */
+bool tier_straight(const tier_medium *t, const kvo_segment *segments, uint32_t count);
+/* All of them, in one stream. */
 void tier_write(tier_medium *t, tier_io *ios, size_t count);
 void tier_read(tier_medium *t, tier_io *ios, size_t count);
 int tier_invalidate(tier_medium *t, const uint32_t *slots, size_t count);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+
 #include "base/check.h"
 #include "tier/disk/disk.h"
 #include "tier/dram/dram.h"
@@ -61,31 +63,78 @@ const void *tier_readable(tier_medium *t, uint32_t slot)
     return t->ops->readable(t, slot);
 }
 
-static void check_ios(const tier_medium *t, const tier_io *ios, size_t count)
+tier_stream *tier_stream_open(tier_medium *t, bool write)
 {
-    for (size_t i = 0; i < count; i++) {
-        KVO_ASSERT(slot_fits(t, ios[i].slot));
-        KVO_ASSERT((uintptr_t)ios[i].memory % TIER_UNIT == 0);
-        KVO_ASSERT(t->facts.header_units + tier_payload_span(ios[i].identity.payload_bytes) / TIER_UNIT <=
-                   ios[i].stride);
+    tier_stream *stream = t->ops->stream_open(t, write);
+    KVO_ASSERT(stream == NULL || (stream->tier == t && stream->write == write && stream->in_flight == 0));
+    return stream;
+}
+
+void tier_stream_close(tier_stream *stream)
+{
+    KVO_ASSERT(stream == NULL || stream->in_flight == 0);
+    if (stream)
+        stream->tier->ops->stream_close(stream);
+}
+
+bool tier_stream_full(const tier_stream *stream, uint32_t payload_bytes)
+{
+    return stream->in_flight && stream->tier->ops->full(stream, payload_bytes);
+}
+
+void tier_stream_add(tier_stream *stream, tier_io *io)
+{
+    const tier_medium *t = stream->tier;
+    KVO_ASSERT(slot_fits(t, io->slot) && (io->memory == NULL) != (io->segments == NULL));
+    KVO_ASSERT((uintptr_t)io->memory % TIER_UNIT == 0);
+    KVO_ASSERT(io->segments == NULL || tier_straight(t, io->segments, io->segment_count));
+    KVO_ASSERT(t->facts.header_units + tier_payload_span(io->identity.payload_bytes) / TIER_UNIT <= io->stride);
+    io->result = 0;
+    io->next = NULL;
+    stream->in_flight++;
+    stream->tier->ops->add(stream, io);
+}
+
+tier_io *tier_stream_next(tier_stream *stream, bool wait)
+{
+    tier_io *io = stream->in_flight ? stream->tier->ops->next(stream, wait) : NULL;
+    KVO_ASSERT(io ? io->result <= 0 : !wait || stream->in_flight == 0);
+    stream->in_flight -= io != NULL;
+    return io;
+}
+
+bool tier_straight(const tier_medium *t, const kvo_segment *segments, uint32_t count)
+{
+    uint32_t used = 0;
+    bool ended = false; /* inside a unit */
+    for (uint32_t i = 0; i < count; i++) {
+        if (segments[i].bytes == 0)
+            continue;
+        if (t->facts.alignment == 0 || ended || used++ == TIER_SEGMENTS_MAX ||
+            (uintptr_t)segments[i].base % t->facts.alignment)
+            return false;
+        ended = segments[i].bytes % TIER_UNIT != 0;
     }
+    return used > 0;
 }
 
-void tier_write(tier_medium *t, tier_io *ios, size_t count)
+static void run(tier_medium *t, tier_io *ios, size_t count, bool write)
 {
-    check_ios(t, ios, count);
-    t->ops->write(t, ios, count);
-    for (size_t i = 0; i < count; i++)
-        KVO_ASSERT(ios[i].result <= 0);
+    tier_stream *stream = count ? tier_stream_open(t, write) : NULL;
+    for (size_t i = 0; i < count; i++) {
+        ios[i].result = -ENOMEM;
+        while (stream && tier_stream_full(stream, ios[i].identity.payload_bytes))
+            tier_stream_next(stream, true);
+        if (stream)
+            tier_stream_add(stream, &ios[i]);
+    }
+    while (stream && tier_stream_next(stream, true))
+        continue;
+    tier_stream_close(stream);
 }
 
-void tier_read(tier_medium *t, tier_io *ios, size_t count)
-{
-    check_ios(t, ios, count);
-    t->ops->read(t, ios, count);
-    for (size_t i = 0; i < count; i++)
-        KVO_ASSERT(ios[i].result <= 0);
-}
+void tier_write(tier_medium *t, tier_io *ios, size_t count) { run(t, ios, count, true); }
+void tier_read(tier_medium *t, tier_io *ios, size_t count) { run(t, ios, count, false); }
 
 int tier_invalidate(tier_medium *t, const uint32_t *slots, size_t count)
 {

@@ -177,7 +177,7 @@ static void a_later_put_counts_more_than_an_unreadable_copy(void **state)
     unreadable_then(puts_again, KVO_OK, 1);
 }
 
-/* Every allocation of a get fails in turn. */
+/* Every allocation of a store's first get fails in turn. */
 static void short_memory(const char *tiers)
 {
     int tries = 0;
@@ -185,6 +185,8 @@ static void short_memory(const char *tiers)
     for (bool failed = true; failed; tries++) {
         kvo_get_options o = KVO_GET_OPTIONS_INIT;
         o.no_promote = 1; /* or it were in memory after the first */
+        close_store();
+        faulty_open(tiers);
         atomic_store(&faulty.allocs_until, tries + 1);
         int r = get_as(1, bytes, 0, &o, NULL);
         failed = atomic_exchange(&faulty.allocs_until, 0) <= 0;

@@ -20,12 +20,21 @@ static bool falls(_Atomic int *left)
     return false;
 }
 
+/* Of a block: header and payload, in one piece or several. */
+static bool of_block(const struct iovec *iov, int count)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        bytes += iov[i].iov_len;
+    return bytes > 65536;
+}
+
 static ssize_t read_or_fail(base_env *env, int file, const struct iovec *iov, int count, uint64_t offset)
 {
     (void)env;
-    if (count > 1)
+    if (of_block(iov, count))
         atomic_fetch_add(&faulty.reads_made, 1);
-    if (falls(&faulty.all_reads) || (count > 1 && falls(&faulty.block_reads)))
+    if (falls(&faulty.all_reads) || (of_block(iov, count) && falls(&faulty.block_reads)))
         return -EIO;
     return base_env_posix()->read(base_env_posix(), file, iov, count, offset);
 }
@@ -33,7 +42,7 @@ static ssize_t read_or_fail(base_env *env, int file, const struct iovec *iov, in
 static ssize_t write_or_fail(base_env *env, int file, const struct iovec *iov, int count, uint64_t offset)
 {
     (void)env;
-    if (falls(count > 1 ? &faulty.block_writes : &faulty.page_writes))
+    if (falls(of_block(iov, count) ? &faulty.block_writes : &faulty.page_writes))
         return -EIO;
     return base_env_posix()->write(base_env_posix(), file, iov, count, offset);
 }

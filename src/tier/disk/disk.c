@@ -187,6 +187,15 @@ static int open_super(disk *d, kvo_error *error)
     return r == KVO_OK ? disk_super_load(d, error) : r;
 }
 
+/* Never below a cache line. */
+static uint32_t alignment_of(disk *d, bool direct)
+{
+    uint32_t told = direct ? d->env->direct_alignment(d->env, d->data_file) : 1;
+    if (told == 0 || told > TIER_UNIT || (told & (told - 1)))
+        return TIER_UNIT;
+    return told < 64 ? 64 : told;
+}
+
 static int open_files(disk *d, kvo_error *error)
 {
     int direct = 0, r;
@@ -198,6 +207,7 @@ static int open_files(disk *d, kvo_error *error)
             if ((r = open_file(d, note_files[i][k], &d->notes[i].file[k], NULL, error)) != KVO_OK)
                 return r;
     d->tier.facts.direct_io = direct != 0;
+    d->tier.facts.alignment = alignment_of(d, direct != 0);
     if (!direct)
         disk_log(d, "%s: the file system does not take O_DIRECT; using the page cache", d->path);
     return KVO_OK;
@@ -302,6 +312,7 @@ static void disk_close(tier_medium *t)
         if (files[i] >= 0)
             env->close(env, files[i]);
     list_remove(d);
+    disk_streams_free(d);
     if (d->on_medium)
         env->free(env, d->on_medium, d->on_medium_bytes);
     pthread_cond_destroy(&d->writer_left);
@@ -447,8 +458,11 @@ const tier_ops tier_disk = {
     .resize = disk_resize,
     .begin = disk_begin,
     .close = disk_close,
-    .write = disk_write,
-    .read = disk_read,
+    .stream_open = disk_stream_open,
+    .stream_close = disk_stream_close,
+    .full = disk_full,
+    .add = disk_add,
+    .next = disk_next,
     .invalidate = disk_invalidate,
     .flush = disk_flush,
     .scan = disk_scan,

@@ -8,7 +8,7 @@
 #include "tier/disk/format.h"
 
 #define DISK_BATCH 64u   /* transfers handed to the engine at once */
-#define DISK_WRITERS 64u /* batches of writes at the same time */
+#define DISK_WRITERS 64u /* streams of writes, and other batches, at the same time */
 
 typedef struct disk_note_file {
     int file[2];
@@ -45,12 +45,13 @@ typedef struct disk {
     bool half_created; /* open for reading: a directory whose creation a crash cut short */
     uint64_t mark;    /* slots written after this may be unfinished (after a crash) */
 
-    pthread_mutex_t lock; /* the three below */
+    pthread_mutex_t lock; /* those below */
     pthread_cond_t writer_left;
-    uint64_t writing[DISK_WRITERS]; /* first write number of each batch on its way; 0 = free */
+    uint64_t writing[DISK_WRITERS]; /* lowest write number on its way of each; 0 = free */
     uint64_t flushed;
     disk_segment_now *on_medium;
     size_t on_medium_bytes;
+    tier_stream *idle; /* streams */
 } disk;
 
 static inline disk *disk_of(tier_medium *t) { return (disk *)t; }
@@ -63,9 +64,24 @@ void disk_log(disk *d, const char *format, ...) __attribute__((format(printf, 2,
 /* All writes up to this number are complete. Under d->lock. */
 uint64_t disk_mark(disk *d);
 
+/* The first of `count` new write numbers, and a place in `writing`; waits for one. */
+uint64_t disk_numbers_begin(disk *d, size_t count, unsigned *place);
+void disk_numbers_end(disk *d, unsigned place);
+
+/* stream.c */
+tier_stream *disk_stream_open(tier_medium *t, bool write);
+void disk_stream_close(tier_stream *stream);
+bool disk_full(const tier_stream *stream, uint32_t payload_bytes);
+void disk_add(tier_stream *stream, tier_io *io);
+tier_io *disk_next(tier_stream *stream, bool wait);
+void disk_streams_free(disk *d);
+
 /* slots.c */
-void disk_write(tier_medium *t, tier_io *ios, size_t count);
-void disk_read(tier_medium *t, tier_io *ios, size_t count);
+void disk_header_fill(const disk *d, const tier_io *io, uint64_t number, disk_slot *h);
+/* The header must be this block's, here, whole, and of the write that memory knows: 0 or -EBADMSG. */
+int disk_header_check(const disk *d, const tier_io *io, const disk_slot *h);
+/* A segment says its slot size before a slot of that size is written into it. */
+int disk_segment_ready(disk *d, const tier_io *io);
 int disk_segment_write(tier_medium *t, uint32_t segment, uint32_t stride, uint32_t epoch);
 int disk_invalidate(tier_medium *t, const uint32_t *slots, size_t count);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks to and from their slots: header page and payload in one request each. */
+/* What is written about slots: write numbers, headers of slots and segments. */
 #include <errno.h>
 #include <string.h>
 
@@ -52,8 +52,7 @@ static unsigned free_place(const disk *d)
     return place;
 }
 
-/* The first of `count` new write numbers, and a place in the list of batches on their way. */
-static uint64_t numbers_begin(disk *d, size_t count, unsigned *place)
+uint64_t disk_numbers_begin(disk *d, size_t count, unsigned *place)
 {
     pthread_mutex_lock(&d->lock);
     while ((*place = free_place(d)) == DISK_WRITERS)
@@ -64,7 +63,7 @@ static uint64_t numbers_begin(disk *d, size_t count, unsigned *place)
     return first;
 }
 
-static void numbers_end(disk *d, unsigned place)
+void disk_numbers_end(disk *d, unsigned place)
 {
     pthread_mutex_lock(&d->lock);
     d->writing[place] = 0;
@@ -92,9 +91,8 @@ static int segment_header_write(disk *d, const tier_io *io)
     return r;
 }
 
-/* A segment says its slot size before a slot of that size is written into it. The lock is the
-   tier's own and is held over the page's write, so that a second writer waits for it. */
-static int segment_ready(disk *d, const tier_io *io)
+/* The lock is the tier's own and is held over the page's write, so that a second writer waits for it. */
+int disk_segment_ready(disk *d, const tier_io *io)
 {
     disk_segment_now *now = &d->on_medium[io->segment];
     int r = 0;
@@ -111,12 +109,12 @@ static int segment_ready(disk *d, const tier_io *io)
 int disk_segment_write(tier_medium *t, uint32_t segment, uint32_t stride, uint32_t epoch)
 {
     tier_io io = {.segment = segment, .stride = stride, .epoch = epoch};
-    return segment_ready(disk_of(t), &io);
+    return disk_segment_ready(disk_of(t), &io);
 }
 
 /* ---- slots ---- */
 
-static void header_fill(const disk *d, const tier_io *io, uint64_t number, disk_slot *h)
+void disk_header_fill(const disk *d, const tier_io *io, uint64_t number, disk_slot *h)
 {
     memset(h, 0, sizeof *h);
     memcpy(h->magic, DISK_MAGIC_SLOT, 8);
@@ -137,65 +135,7 @@ static void header_fill(const disk *d, const tier_io *io, uint64_t number, disk_
     disk_page_seal(h);
 }
 
-static move_transfer transfer_of(disk *d, tier_io *io, disk_slot *header, bool write)
-{
-    uint64_t span = tier_payload_span(io->identity.payload_bytes);
-    return (move_transfer){
-        .file = d->data_file,
-        .write = write,
-        .piece_count = 2,
-        .pieces = {{header, TIER_UNIT}, {io->memory, span}},
-        .offset = (uint64_t)io->slot * TIER_UNIT,
-    };
-}
-
-static int outcome(const move_transfer *t, const tier_io *io)
-{
-    if (t->result < 0)
-        return (int)t->result;
-    uint64_t all = TIER_UNIT + tier_payload_span(io->identity.payload_bytes);
-    return (uint64_t)t->result == all ? 0 : -EIO;
-}
-
-static void count_transfers(disk *d, const move_transfer *transfers, size_t count)
-{
-    uint64_t submissions = 0;
-    for (size_t i = 0; i < count; i++)
-        submissions += transfers[i].submissions;
-    atomic_fetch_add(&d->tier.transfers, count);
-    atomic_fetch_add(&d->tier.submissions, submissions);
-}
-
-static void write_batch(disk *d, tier_io *ios, size_t count, disk_slot *headers)
-{
-    move_transfer transfers[DISK_BATCH];
-    size_t which[DISK_BATCH], n = 0;
-    unsigned place;
-    uint64_t number = numbers_begin(d, count, &place);
-    for (size_t i = 0; i < count; i++) {
-        ios[i].result = segment_ready(d, &ios[i]);
-        if (ios[i].result != 0)
-            continue;
-        header_fill(d, &ios[i], number + i, &headers[n]);
-        ios[i].generation = (uint8_t)(number + i);
-        transfers[n] = transfer_of(d, &ios[i], &headers[n], true);
-        which[n++] = i;
-    }
-    move_run(d->engine, transfers, n);
-    count_transfers(d, transfers, n);
-    uint64_t metadata = 0, padding = 0;
-    for (size_t k = 0; k < n; k++) {
-        tier_io *io = &ios[which[k]];
-        io->result = outcome(&transfers[k], io);
-        metadata += TIER_UNIT;
-        padding += tier_payload_span(io->identity.payload_bytes) - io->identity.payload_bytes;
-    }
-    numbers_end(d, place);
-    d->account.add(d->account.context, true, metadata, padding);
-}
-
-/* The header must be this block's, here, whole, and of the write that memory knows. */
-static int header_check(const disk *d, const tier_io *io, const disk_slot *h)
+int disk_header_check(const disk *d, const tier_io *io, const disk_slot *h)
 {
     if (!disk_page_whole(h) || memcmp(h->magic, DISK_MAGIC_SLOT, 8) != 0)
         return -EBADMSG;
@@ -205,40 +145,6 @@ static int header_check(const disk *d, const tier_io *io, const disk_slot *h)
         return -EBADMSG;
     return 0;
 }
-
-static void read_batch(disk *d, tier_io *ios, size_t count, disk_slot *headers)
-{
-    move_transfer transfers[DISK_BATCH];
-    for (size_t i = 0; i < count; i++)
-        transfers[i] = transfer_of(d, &ios[i], &headers[i], false);
-    move_run(d->engine, transfers, count);
-    count_transfers(d, transfers, count);
-    for (size_t i = 0; i < count; i++) {
-        ios[i].result = outcome(&transfers[i], &ios[i]);
-        if (ios[i].result == 0)
-            ios[i].result = header_check(d, &ios[i], &headers[i]);
-    }
-    d->account.add(d->account.context, false, count * TIER_UNIT, 0);
-}
-
-static void in_batches(disk *d, tier_io *ios, size_t count,
-                       void (*batch)(disk *, tier_io *, size_t, disk_slot *))
-{
-    size_t most = count < DISK_BATCH ? count : DISK_BATCH;
-    disk_slot *headers = count ? d->env->alloc(d->env, most * TIER_UNIT) : NULL;
-    for (size_t i = 0; i < count; i += DISK_BATCH) {
-        size_t n = count - i < DISK_BATCH ? count - i : DISK_BATCH;
-        if (headers)
-            batch(d, ios + i, n, headers);
-        for (size_t k = 0; headers == NULL && k < n; k++)
-            ios[i + k].result = -ENOMEM;
-    }
-    if (headers)
-        d->env->free(d->env, headers, most * TIER_UNIT);
-}
-
-void disk_write(tier_medium *t, tier_io *ios, size_t count) { in_batches(disk_of(t), ios, count, write_batch); }
-void disk_read(tier_medium *t, tier_io *ios, size_t count) { in_batches(disk_of(t), ios, count, read_batch); }
 
 /* It keeps stride and epoch: with the segment's header damaged, they tell that earlier ones are void. */
 static void dead_fill(disk *d, uint32_t slot, uint64_t number, disk_slot *h)
@@ -261,7 +167,7 @@ static int invalidate_batch(disk *d, const uint32_t *slots, size_t count, disk_s
 {
     move_transfer transfers[DISK_BATCH];
     unsigned place;
-    uint64_t number = numbers_begin(d, count, &place);
+    uint64_t number = disk_numbers_begin(d, count, &place);
     for (size_t i = 0; i < count; i++) {
         dead_fill(d, slots[i], number + i, &pages[i]);
         transfers[i] = (move_transfer){.file = d->data_file,
@@ -275,7 +181,7 @@ static int invalidate_batch(disk *d, const uint32_t *slots, size_t count, disk_s
     for (size_t i = 0; i < count; i++)
         if (transfers[i].result != TIER_UNIT)
             result = transfers[i].result < 0 ? (int)transfers[i].result : -EIO;
-    numbers_end(d, place);
+    disk_numbers_end(d, place);
     d->account.add(d->account.context, true, count * TIER_UNIT, 0);
     return result;
 }

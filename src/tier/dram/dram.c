@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tier/dram/dram.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -57,22 +58,52 @@ static const void *dram_readable(tier_medium *t, uint32_t slot)
     return ((dram *)t)->readable + (uint64_t)slot * TIER_UNIT;
 }
 
-/* Into a second memory tier: the payload is copied; there is no header to keep. */
-static void dram_write(tier_medium *t, tier_io *ios, size_t count)
+/* To and from a second memory tier: the payload is copied at once; there is no header to keep. */
+typedef struct dram_stream {
+    tier_stream base;
+    tier_io *finished;
+} dram_stream;
+
+static tier_stream *dram_stream_open(tier_medium *t, bool write)
 {
-    for (size_t i = 0; i < count; i++) {
-        memcpy(dram_memory(t, ios[i].slot), ios[i].memory, tier_payload_span(ios[i].identity.payload_bytes));
-        ios[i].generation = 0;
-        ios[i].result = 0;
-    }
+    base_env *env = ((dram *)t)->env;
+    dram_stream *stream = env->alloc(env, sizeof *stream);
+    if (stream)
+        stream->base = (tier_stream){.tier = t, .write = write};
+    return stream ? &stream->base : NULL;
 }
 
-static void dram_read(tier_medium *t, tier_io *ios, size_t count)
+static void dram_stream_close(tier_stream *stream)
 {
-    for (size_t i = 0; i < count; i++) {
-        memcpy(ios[i].memory, dram_memory(t, ios[i].slot), tier_payload_span(ios[i].identity.payload_bytes));
-        ios[i].result = 0;
-    }
+    base_env *env = ((dram *)stream->tier)->env;
+    env->free(env, stream, sizeof(dram_stream));
+}
+
+static bool dram_full(const tier_stream *stream, uint32_t payload_bytes)
+{
+    (void)stream, (void)payload_bytes;
+    return false;
+}
+
+static void dram_add(tier_stream *stream, tier_io *io)
+{
+    dram_stream *d = (dram_stream *)stream;
+    void *mine = dram_memory(stream->tier, io->slot);
+    memcpy(stream->write ? mine : io->memory, stream->write ? io->memory : mine,
+           tier_payload_span(io->identity.payload_bytes));
+    io->generation = 0;
+    io->next = d->finished;
+    d->finished = io;
+    atomic_fetch_add(&stream->tier->copies, 1);
+}
+
+static tier_io *dram_next(tier_stream *stream, bool wait)
+{
+    dram_stream *d = (dram_stream *)stream;
+    tier_io *io = d->finished;
+    (void)wait;
+    d->finished = io->next;
+    return io;
 }
 
 const tier_ops tier_dram = {
@@ -84,6 +115,9 @@ const tier_ops tier_dram = {
     .close = dram_close,
     .memory = dram_memory,
     .readable = dram_readable,
-    .write = dram_write,
-    .read = dram_read,
+    .stream_open = dram_stream_open,
+    .stream_close = dram_stream_close,
+    .full = dram_full,
+    .add = dram_add,
+    .next = dram_next,
 };
