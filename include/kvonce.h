@@ -804,9 +804,10 @@ typedef struct kvo_stat {
                                    kernel returned a part */
     uint64_t payload_copies;    /* payloads copied by the processor */
     uint64_t demoted_ahead;     /* blocks that the mover brought down before room was needed */
+    uint64_t record_bytes;      /* one control record: policy and mechanism of a block */
 } kvo_stat;
 #define KVO_STAT_INIT \
-    {sizeof(kvo_stat), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+    {sizeof(kvo_stat), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* Counters are exact at rest and may be a moment apart under load. Control. */
 KVO_API int kvo_stat_store(kvo_store *store, kvo_stat *stat);

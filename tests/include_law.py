@@ -21,7 +21,7 @@ LAW = {
     "move": (["base", "block"], ["liburing"]),
     "tier": (["base", "block", "move"], ["xxhash"]),
     "store": (["base", "block", "index", "place", "ledger", "move", "tier"], []),
-    "cli": ([], ["jansson"]),
+    "cli": ([], ["jansson", "liburing", "xxhash"]),
 }
 # Folders outside of src that see the public header only.
 OUTSIDE = ["engines", "python"]

@@ -10,5 +10,6 @@ int cli_ls_command(int argc, char **argv);
 int cli_verify_command(int argc, char **argv);
 int cli_rm_command(int argc, char **argv);
 int cli_policy_command(int argc, char **argv);
+int cli_bench_command(int argc, char **argv);
 
 #endif

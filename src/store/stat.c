@@ -39,6 +39,7 @@ int kvo_stat_store(kvo_store *s, kvo_stat *out)
         stat.payload_copies += atomic_load(&s->tiers[t].io->copies);
     }
     stat.demoted_ahead = atomic_load(&s->demoted_ahead);
+    stat.record_bytes = sizeof(block_record);
     store_unlock(s);
     stat.puts = ledger_total_of(l, LEDGER_PUTS);
     stat.put_exists = ledger_total_of(l, LEDGER_PUT_EXISTS);

@@ -11,7 +11,7 @@ import sys
 
 from harness import KVONCE, kvonce, main, synth
 
-COMMANDS = ["replay", "stat", "ls", "verify", "rm", "policy", "trace synth"]
+COMMANDS = ["replay", "stat", "ls", "verify", "rm", "policy", "bench", "trace synth"]
 
 
 def test_version_and_help(folder):
@@ -31,7 +31,7 @@ def test_mistakes_are_one_line_and_exit_2(folder):
     for command in COMMANDS:
         assert "no option --nonsense" in kvonce(*command.split(), "--nonsense", code=2)
         assert "too many" in kvonce(*command.split(), "a", "b", code=2)
-    for command in COMMANDS[:-1]:
+    for command in COMMANDS[:-2]:
         assert "is missing" in kvonce(command, code=2)
     assert "needs a value" in kvonce(*ghost, "--policy", code=2)
     assert "given twice" in kvonce(*ghost, "--ghost", code=2)
