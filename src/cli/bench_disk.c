@@ -2,7 +2,8 @@
 /*
  * A `disk:` store beside the bare device: the same slots of the same preallocated file, header page and
  * payload in one request a block, as many at a time. Raw reads take the blocks that the gets take. Raw
- * writes write again, to the slots of the last put, what lies there: nothing is lost by that.
+ * writes write again, to slots of earlier puts, what lies there: nothing is lost by that. Both sides take
+ * slots in turn, so that none meets what the device has just seen.
  */
 #include "bench.h"
 
@@ -12,7 +13,7 @@
 
 #define STORE "disk"
 #define HEADER_BYTES 4096u
-#define SETS 4 /* a store holds so many samples' blocks */
+#define SETS 6 /* a store holds so many samples' blocks */
 
 typedef struct disk {
     bench *b;
@@ -27,6 +28,7 @@ typedef struct disk {
     bench_block *blocks;
     uint64_t *offsets;
     uint64_t next_name;
+    size_t raw_writes;
     /* What the store counted while puts, or gets, were measured. */
     uint64_t transfers, submissions, copies, extra_bytes, measured;
 } disk;
@@ -161,7 +163,8 @@ static int measure_raw_write(void *context, unsigned round, bench_sample *sample
 {
     disk *d = context;
     (void)round;
-    bench_names(d->names, d->next_name - d->batch, d->batch);
+    d->raw_writes++;
+    bench_names(d->names, d->next_name - (2 + d->raw_writes % (SETS - 2)) * d->batch, d->batch);
     int code = find_slots(d);
     for (size_t i = 0; i < d->batch; i++) {
         d->blocks[i].piece_count = 1;
