@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -365,6 +366,44 @@ static void an_arena_is_one_memory_seen_twice(void **state)
     assert_null(writable);
 }
 
+/* The kernel's flags of the mapping at `memory`; "" where it does not say. */
+static void mapping_flags(const void *memory, char flags[256])
+{
+    char line[512], start[32];
+    bool inside = false;
+
+    flags[0] = '\0';
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    if (maps == NULL)
+        return;
+    snprintf(start, sizeof start, "%lx-", (unsigned long)(uintptr_t)memory);
+    while (fgets(line, sizeof line, maps) != NULL) {
+        if (strncmp(line, start, strlen(start)) == 0)
+            inside = true;
+        if (inside && sscanf(line, "VmFlags: %255[^\n]", flags) == 1)
+            break;
+    }
+    fclose(maps);
+}
+
+static void an_arena_asks_for_huge_pages_where_there_are_any(void **state)
+{
+    (void)state;
+    const size_t bytes = 4 << 20;
+    void *writable;
+    const void *readable;
+    char flags[256];
+
+    assert_int_equal(env->map_arena(env, bytes, &writable, &readable), 0);
+    const void *const mappings[] = {writable, readable};
+    for (int i = 0; i < 2; i++) {
+        mapping_flags(mappings[i], flags);
+        if (flags[0] != '\0' && access("/sys/kernel/mm/transparent_hugepage", F_OK) == 0)
+            assert_non_null(strstr(flags, "hg"));
+    }
+    env->unmap_arena(env, bytes, writable, readable);
+}
+
 static int signal_of_child(void (*act)(void *memory), void *memory)
 {
     int status = 0;
@@ -472,6 +511,7 @@ int main(void)
         cmocka_unit_test(space_that_cannot_be_allocated_is_a_size),
         cmocka_unit_test(a_lock_names_its_owner_and_ends_with_its_file),
         cmocka_unit_test(an_arena_is_one_memory_seen_twice),
+        cmocka_unit_test(an_arena_asks_for_huge_pages_where_there_are_any),
         cmocka_unit_test(an_arena_is_read_only_where_said_and_gone_in_a_child),
         cmocka_unit_test(memory_is_zeroed_and_backed_when_touched),
         cmocka_unit_test(clock_process_and_randomness_answer),
