@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "block/digest.h"
 #include "block/policy.h"
 #include "index/index.h"
 #include "ledger/ledger.h"
@@ -90,31 +89,6 @@ static void a_life_word_keeps_its_fields_apart(void **state)
     assert_int_equal(handle_record(h), 0);
     assert_int_equal(handle_incarnation(h), UINT32_MAX);
     assert_true(handle_make(0, 0) != 0);
-}
-
-static void gathered_and_scattered_bytes_have_one_digest(void **state)
-{
-    (void)state;
-    enum { BYTES = 100001 };
-    uint8_t *a = malloc(BYTES), *b = malloc(BYTES), one[16], two[16];
-    for (size_t i = 0; i < BYTES; i++)
-        a[i] = (uint8_t)(i * 7 + i / 251);
-    digest_of(a, BYTES, one);
-    for (size_t cut = 0; cut <= BYTES; cut += 33333) {
-        kvo_segment from[3] = {{a, cut}, {NULL, 0}, {a + cut, BYTES - cut}};
-        kvo_segment to[2] = {{b, BYTES - cut}, {b + BYTES - cut, cut}};
-        digest_gather(b, from, 3, two);
-        assert_memory_equal(one, two, 16);
-        assert_memory_equal(a, b, BYTES);
-        memset(b, 0, BYTES);
-        digest_scatter(to, 2, a, two);
-        assert_memory_equal(one, two, 16);
-        assert_memory_equal(a, b, BYTES);
-        digest_segments(from, 3, two);
-        assert_memory_equal(one, two, 16);
-    }
-    free(a);
-    free(b);
 }
 
 /* ---- index ---- */
@@ -323,7 +297,6 @@ int main(void)
         cmocka_unit_test(pins_stop_at_4095),
         cmocka_unit_test(uses_and_recency_stay_at_their_limits),
         cmocka_unit_test(a_life_word_keeps_its_fields_apart),
-        cmocka_unit_test(gathered_and_scattered_bytes_have_one_digest),
         cmocka_unit_test(names_are_found_through_chains_of_buckets),
         cmocka_unit_test(a_reader_never_misses_what_stays),
         cmocka_unit_test(a_batch_finds_what_single_looks_find),
