@@ -123,7 +123,7 @@ int bench_get(bench_store *s, const uint8_t *names, size_t count, const kvo_segm
 
 int bench_fill(bench_store *s, uint64_t first, size_t count, size_t batch, uint64_t block_bytes, uint8_t *memory)
 {
-    uint8_t names[CALL_MAX * BENCH_NAME_BYTES];
+    uint8_t *names = cli_alloc(batch, BENCH_NAME_BYTES);
     kvo_segment *segments = bench_segments(memory, block_bytes, batch);
     int code = 0;
     for (size_t i = 0; code == 0 && i < count; i += batch) {
@@ -133,6 +133,7 @@ int bench_fill(bench_store *s, uint64_t first, size_t count, size_t batch, uint6
         code = code != 0 ? code : bench_put(s, names, n, segments, NULL);
     }
     free(segments);
+    free(names);
     return code;
 }
 
