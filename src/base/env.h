@@ -50,6 +50,7 @@ struct base_env {
     int (*file_bytes)(base_env *env, int file, uint64_t *bytes);
     /* What direct I/O asks of an address in memory; 0 where the kernel does not tell. */
     uint32_t (*direct_alignment)(base_env *env, int file);
+    int (*file_changed_ns)(base_env *env, int file, uint64_t *ns); /* its last write or change of size, since 1970 */
 
     int (*make_directory)(base_env *env, const char *path); /* 0700; -EEXIST */
     int (*flush_directory)(base_env *env, const char *path);

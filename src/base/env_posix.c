@@ -218,6 +218,7 @@ base_env *base_env_posix(void)
         .truncate = base_posix_truncate,
         .file_bytes = base_posix_file_bytes,
         .direct_alignment = base_posix_direct_alignment,
+        .file_changed_ns = base_posix_file_changed_ns,
         .make_directory = base_posix_make_directory,
         .flush_directory = base_posix_flush_directory,
         .rename = base_posix_rename,

@@ -140,6 +140,17 @@ uint32_t base_posix_direct_alignment(base_env *env, int file)
     return 0;
 }
 
+int base_posix_file_changed_ns(base_env *env, int file, uint64_t *ns)
+{
+    struct stat about;
+
+    (void)env;
+    if (fstat(file, &about) != 0)
+        return -errno;
+    *ns = (uint64_t)about.st_mtim.tv_sec * 1000000000u + (uint64_t)about.st_mtim.tv_nsec;
+    return 0;
+}
+
 int base_posix_make_directory(base_env *env, const char *path)
 {
     (void)env;

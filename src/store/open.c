@@ -514,8 +514,10 @@ static int settle(kvo_store *s, uint64_t deadline_ns)
         if (s->tiers[t].persistent && tier_flush(s->tiers[t].io) != 0)
             r = KVO_E_IO;
     /* Only what is flushed may be called clean. */
-    if (r == KVO_OK && clean)
+    if (r == KVO_OK && clean) {
+        store_checkpoint_write(s);
         r = store_write_out(s, true);
+    }
     for (unsigned t = 0; t < s->tier_count; t++)
         if (s->tiers[t].persistent && tier_flush(s->tiers[t].io) != 0)
             r = KVO_E_IO;

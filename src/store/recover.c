@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening what is there: the index from the media, then policies, ledger and clock. */
+#include <errno.h>
 #include <string.h>
 
 #include "store/persist.h"
@@ -7,6 +8,7 @@
 typedef struct recovery {
     kvo_store *s;
     store_tier *t;
+    bool listed; /* by a checkpoint: it has no name twice, and the policies of its close */
     uint64_t *numbers;    /* the highest write number of each record's copies */
     uint32_t *unsure;     /* records whose write a crash may have cut short */
     size_t unsure_count;
@@ -23,12 +25,13 @@ static int found_segment(void *context, uint32_t segment, uint32_t stride, uint3
     return 0;
 }
 
-/* Written in a space that the store knows, as it knows it. */
-static bool space_known(const kvo_store *s, const tier_slot *slot)
+/* Written in a space that the store knows, as it knows it. A checkpoint goes with the note of spaces. */
+static bool space_known(const recovery *v, const tier_slot *slot)
 {
+    const store_space *spaces = v->s->spaces;
     unsigned space = slot->identity.space;
-    return space > 0 && space <= KVO_SPACES_MAX && s->spaces[space].used &&
-           memcmp(s->spaces[space].digest, slot->space_digest, 32) == 0;
+    return space > 0 && space <= KVO_SPACES_MAX && spaces[space].used &&
+           (v->listed || memcmp(spaces[space].digest, slot->space_digest, 32) == 0);
 }
 
 static void adopt(recovery *v, uint32_t record, const tier_slot *slot)
@@ -119,14 +122,16 @@ static int found_live(recovery *v, const tier_slot *slot)
 {
     kvo_store *s = v->s;
     uint64_t life;
-    if (!space_known(s, slot)) {
+    if (!space_known(v, slot)) {
         s->damaged++;
         v->foreign++;
-        return 0;
+        return v->listed ? -EBADMSG : 0;
     }
     uint32_t record = index_find(&s->index, &slot->identity, &life);
     bool here = record != BLOCK_NONE && copy_valid(word_load(&s->records[record].copy[v->t->number]));
     bool same = record != BLOCK_NONE && identity_is(s, record, slot);
+    if (v->listed && record != BLOCK_NONE && (here || !same))
+        return -EBADMSG;
     /* The same name twice: the later write counts, in a tier and across tiers. */
     if (record != BLOCK_NONE && (here || !same) && v->numbers[record] > slot->write_number) {
         store_stale_add(s, v->t->number, slot->slot, slot->identity.key_hash, false);
@@ -135,7 +140,7 @@ static int found_live(recovery *v, const tier_slot *slot)
     /* Before an older one is dropped: a segment without a slot in use would be given away. */
     if (!place_slot_restore(&v->t->space, slot->slot)) {
         s->damaged++;
-        return 0;
+        return v->listed ? -EBADMSG : 0;
     }
     if (here)
         drop_older(v, record);
@@ -269,7 +274,9 @@ static int recover_tier(recovery *v, kvo_error *error)
 {
     tier_medium *io = v->t->io;
     v->unsure_count = 0;
-    int r = io->ops->scan(io, found_segment, found_slot, v);
+    int r = (v->listed ? io->ops->checkpoint_scan : io->ops->scan)(io, found_segment, found_slot, v);
+    if (r != 0 && v->listed)
+        return KVO_E_DAMAGED; /* for recover_anew() */
     if (r != 0)
         return base_fail(error, base_status_of_errno(r), "%s: cannot read the slots: %s", v->t->path, strerror(-r));
     if (v->foreign && !v->s->read_only)
@@ -285,7 +292,56 @@ static int recover_tier(recovery *v, kvo_error *error)
     if (r != KVO_OK)
         return base_fail(error, r, "%s: no memory to check the last writes", v->t->path);
     place_segments_release(&v->t->space);
-    return read_policies(v, error);
+    return v->listed ? KVO_OK : read_policies(v, error);
+}
+
+static int recover_tiers(recovery *v, kvo_error *error)
+{
+    int r = KVO_OK;
+    for (unsigned t = 0; r == KVO_OK && t < v->s->tier_count; t++)
+        if (v->s->tiers[t].persistent) {
+            v->t = &v->s->tiers[t];
+            r = recover_tier(v, error);
+        }
+    return r;
+}
+
+/* All slots free, as before anything was found. */
+static int space_anew(const kvo_store *s, store_tier *t)
+{
+    place_geometry g = {t->space.header_units, t->space.segment_units, t->space.segment_count, t->space.last_units};
+    place_segments_close(&t->space);
+    if (place_segments_open(&t->space, s->env, &g) != 0)
+        return KVO_E_MEMORY;
+    for (unsigned i = 1; i <= KVO_SPACES_MAX; i++)
+        if (s->spaces[i].used)
+            place_segments_exact(&t->space, s->spaces[i].record.block_bytes_max);
+    return KVO_OK;
+}
+
+/* Forgets what a checkpoint told before it turned out to be damaged, and reads the headers. */
+static int recover_anew(recovery *v, kvo_error *error)
+{
+    kvo_store *s = v->s;
+    uint32_t end = atomic_load(&s->record_end);
+    store_log(s, "%s: the checkpoint is damaged; reading all slot headers", v->t->path);
+    for (uint32_t i = 0; i < end; i++) {
+        if (life_has(word_load(&s->records[i].life), LIFE_USED))
+            index_remove(&s->index, identity_hash_of(&s->identities[i]), i);
+        for (unsigned t = 0; t < s->tier_count; t++)
+            store_copy_drop(s, i, t, false);
+    }
+    memset(s->records, 0, end * sizeof *s->records);
+    atomic_store(&s->record_end, 0);
+    s->free_first = 0;
+    s->blocks = s->damaged = 0;
+    for (unsigned t = 0; t < s->tier_count; t++)
+        if (s->tiers[t].persistent && space_anew(s, &s->tiers[t]) != KVO_OK)
+            return base_fail(error, KVO_E_MEMORY, "%s: no memory to begin anew", s->tiers[t].path);
+    v->listed = false;
+    v->foreign = v->lacking = v->highest = 0;
+    v->clock = s->tiers[s->home].io->state.clock;
+    return recover_tiers(v, error);
 }
 
 int store_recover(kvo_store *s, kvo_error *error)
@@ -299,18 +355,20 @@ int store_recover(kvo_store *s, kvo_error *error)
     v.unsure = (uint32_t *)(void *)(v.numbers + s->records_max);
     v.clock = s->tiers[s->home].io->state.clock;
     read_ledger(s);
-    int r = KVO_OK;
-    for (unsigned t = 0; r == KVO_OK && t < s->tier_count; t++)
-        if (s->tiers[t].persistent) {
-            v.t = &s->tiers[t];
-            r = recover_tier(&v, error);
-        }
+    v.listed = store_checkpoint_there(s);
+    int r = recover_tiers(&v, error);
+    if (v.listed && r == KVO_E_DAMAGED)
+        r = recover_anew(&v, error);
     s->env->free(s->env, v.numbers, bytes);
     if (r != KVO_OK)
         return r;
     atomic_store(&s->clock, v.clock);
     if (atomic_load(&s->write_number) < v.highest)
         atomic_store(&s->write_number, v.highest);
+    if (v.listed) { /* the policy records on the media are of the same close */
+        memset(s->changed_records, 0, (s->records_max / 64 + 1) * 8);
+        atomic_store(&s->activity, 0);
+    }
     s->recovered = s->blocks;
     s->gaps = true;
     return KVO_OK;

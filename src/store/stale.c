@@ -44,6 +44,7 @@ static void add(kvo_store *s, store_tier *t, store_stale stale)
     if (t->stale_count == t->stale_max) {
         store_log(s, "%s: more than %u evicted blocks to remember; one that is removed may be back after a crash",
                   t->path, t->stale_max);
+        t->stale_lost = true;
         return;
     }
     t->stale[t->stale_count++] = stale;

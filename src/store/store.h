@@ -82,6 +82,7 @@ typedef struct store_tier {
     uint64_t policy_pages;
     store_stale *stale;
     uint32_t stale_count, stale_max;
+    bool stale_lost; /* there were more */
     unsigned described; /* spaces in its note when it was opened */
 #ifdef KVO_FAULT_NO_ANCHOR
     uint64_t *tier_recency;
@@ -276,7 +277,7 @@ void store_mover_stop(kvo_store *s);
 void store_mover_nudge(kvo_store *s, store_tier *t);
 tier_io store_io(kvo_store *s, uint32_t record, unsigned tier, uint32_t slot, void *memory);
 
-/* ---- sync.c, persist.c, recover.c, hold.c, check.c ---- */
+/* ---- sync.c, persist.c, checkpoint.c, recover.c, hold.c, check.c ---- */
 
 int store_write_out(kvo_store *s, bool clean);
 int store_keeper_start(kvo_store *s); /* a kvo_status */
@@ -300,6 +301,11 @@ int store_queues_close(kvo_store *s, uint64_t deadline_ns);
 void store_jobs_close(kvo_store *s);
 /* Some block has a new intent: the keeper looks. */
 void store_intents_changed(kvo_store *s);
+/* All is written and flushed, and nobody else calls: the next write-out is the clean one. What goes wrong
+   costs the next opening its speed, nothing else. */
+void store_checkpoint_write(kvo_store *s);
+/* Whether one close wrote the checkpoints of exactly these tiers, and none has changed since. */
+bool store_checkpoint_there(kvo_store *s);
 int store_recover(kvo_store *s, kvo_error *error);
 /* Once the media may be written. */
 int store_recover_finish(kvo_store *s, kvo_error *error);

@@ -83,6 +83,12 @@ typedef struct tier_state {
     char tiers[64];       /* names of the tiers of the last opening, "dram,disk" */
 } tier_state;
 
+/* Which close a checkpoint was written at. */
+typedef struct tier_checkpoint {
+    uint8_t id[16];       /* random; the same in all tiers that were closed together */
+    uint32_t tier_count;  /* of them that are persistent; 0: there is no checkpoint that may be believed */
+} tier_checkpoint;
+
 /* Bytes that an operation wrote or read besides payload, for the ledger. */
 typedef struct tier_account {
     void (*add)(void *context, bool write, uint64_t metadata_bytes, uint64_t padding_bytes);
@@ -127,6 +133,15 @@ typedef struct tier_ops {
     /* Headers of all slots; each() may be NULL for segments only. Stops at its non-zero return. */
     int (*scan)(tier_medium *t, int (*segment)(void *context, uint32_t segment, uint32_t stride, uint32_t epoch),
                 int (*each)(void *context, const tier_slot *slot), void *context);
+    /* The same for live slots, in the same order, from the checkpoint of the last close, and policies as they
+       were then; before anything is written. Not 0: what it told so far is not to be relied on. */
+    int (*checkpoint_scan)(tier_medium *t,
+                           int (*segment)(void *context, uint32_t segment, uint32_t stride, uint32_t epoch),
+                           int (*each)(void *context, const tier_slot *slot), void *context);
+    /* All is flushed, and the next thing written is state_write(.., true). next() gives the live slots in
+       order of place, `capacity` at a time, fewer only at the end. */
+    int (*checkpoint_write)(tier_medium *t, const tier_checkpoint *close,
+                            size_t (*next)(void *context, tier_slot *slots, size_t capacity), void *context);
     int (*policy_read)(tier_medium *t, uint64_t page, uint32_t pages, void *memory);
     int (*policy_write)(tier_medium *t, uint64_t page, uint32_t pages, const void *memory);
     int (*note_write)(tier_medium *t, tier_note which, const void *data, size_t bytes);
@@ -142,6 +157,7 @@ struct tier_medium {
     tier_facts facts;
     tier_geometry geometry;
     tier_state state;     /* as read at open */
+    tier_checkpoint checkpoint; /* as read at open, to write */
     uint64_t data_bytes;
     const char *path;     /* NULL in memory */
     const char *data_path;

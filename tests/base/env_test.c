@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- Files -------------------------------------------------------------- */
@@ -230,6 +231,29 @@ static void allocated_space_is_there(void **state)
     assert_int_equal(env->file_bytes(env, file, &bytes), 0);
     assert_int_equal(bytes, 8192);
     assert_int_equal(env->close(env, file), 0);
+}
+
+static void a_write_moves_the_time_of_a_file(void **state)
+{
+    (void)state;
+    uint8_t byte = 1;
+    uint64_t before, after;
+    const struct iovec iov = {&byte, 1};
+    const struct timespec pause = {0, 20000000};
+    const int file = open_new("times");
+
+    const uint64_t started_s = env->wall_s(env);
+    assert_int_equal(env->file_changed_ns(env, file, &before), 0);
+    assert_in_range(before / 1000000000u, started_s - 2, started_s + 2);
+    nanosleep(&pause, NULL);
+    assert_int_equal(env->read(env, file, &iov, 1, 0), 0);
+    assert_int_equal(env->file_changed_ns(env, file, &after), 0);
+    assert_true(after == before);
+    assert_int_equal(env->write(env, file, &iov, 1, 0), 1);
+    assert_int_equal(env->file_changed_ns(env, file, &after), 0);
+    assert_true(after > before);
+    assert_int_equal(env->close(env, file), 0);
+    assert_int_equal(env->file_changed_ns(env, file, &after), -EBADF);
 }
 
 /* Needs a small file system of its own, so it needs root (and a container that may mount). */
@@ -507,6 +531,7 @@ int main(void)
         cmocka_unit_test(no_direct_io_is_no_failure),
         cmocka_unit_test(directories_are_made_listed_and_told_apart),
         cmocka_unit_test(allocated_space_is_there),
+        cmocka_unit_test(a_write_moves_the_time_of_a_file),
         cmocka_unit_test(a_failed_allocation_leaves_nothing_behind),
         cmocka_unit_test(space_that_cannot_be_allocated_is_a_size),
         cmocka_unit_test(a_lock_names_its_owner_and_ends_with_its_file),

@@ -82,12 +82,11 @@ int disk_pages_read(disk *d, int file, uint64_t offset, void *memory, size_t byt
     return 0;
 }
 
-static int open_file(disk *d, const char *name, int *file, int *direct, kvo_error *error)
+int disk_file_open(disk *d, const char *name, int flags, int *file, int *direct, kvo_error *error)
 {
     char path[4096];
     if ((size_t)snprintf(path, sizeof path, "%s/%s", d->path, name) >= sizeof path)
         return base_fail(error, KVO_E_RANGE, "%s: the path is too long", d->path);
-    int flags = BASE_OPEN_DIRECT | (d->read_only ? BASE_OPEN_READ_ONLY : d->may_create ? BASE_OPEN_CREATE : 0);
     int r = d->env->open(d->env, path, flags, file, direct);
     if (r != 0) {
         *file = -1;
@@ -96,11 +95,17 @@ static int open_file(disk *d, const char *name, int *file, int *direct, kvo_erro
     return KVO_OK;
 }
 
+static int open_file(disk *d, const char *name, int *file, int *direct, kvo_error *error)
+{
+    int flags = BASE_OPEN_DIRECT | (d->read_only ? BASE_OPEN_READ_ONLY : d->may_create ? BASE_OPEN_CREATE : 0);
+    return disk_file_open(d, name, flags, file, direct, error);
+}
+
 /* ---- opening ---- */
 
 static int each_entry(void *context, const char *name)
 {
-    static const char *const ours[] = {"lock", "super", "data", "policy", "lost+found"};
+    static const char *const ours[] = {"lock", "super", "data", "policy", "checkpoint", "lost+found"};
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         if (strcmp(name, ours[i]) == 0)
             return 0;
@@ -286,12 +291,14 @@ static int load(disk *d, kvo_error *error)
     if (r == KVO_OK && found == KVO_OK) {
         adopt_super(d);
         disk_notes_load(d);
-        return d->notes[TIER_NOTE_SPACES].damaged < 2
-                   ? KVO_OK
-                   : base_fail(error, KVO_E_DAMAGED,
-                               "%s: spaces.a and spaces.b are both damaged: restore one from a backup, or empty the "
-                               "directory to start anew",
-                               d->path);
+        if (d->notes[TIER_NOTE_SPACES].damaged == 2)
+            return base_fail(error, KVO_E_DAMAGED,
+                             "%s: spaces.a and spaces.b are both damaged: restore one from a backup, or empty the "
+                             "directory to start anew",
+                             d->path);
+        if (!d->read_only)
+            disk_checkpoint_find(d);
+        return KVO_OK;
     }
     if (r == KVO_OK)
         r = check_unused(d, error);
@@ -306,8 +313,8 @@ static void disk_close(tier_medium *t)
 {
     disk *d = disk_of(t);
     base_env *env = d->env;
-    int files[] = {d->super_file,           d->data_file,            d->policy_file,          d->notes[0].file[0],
-                   d->notes[0].file[1],     d->notes[1].file[0],     d->notes[1].file[1],     d->lock_file};
+    int files[] = {d->super_file,       d->data_file,        d->policy_file,      d->checkpoint_file, d->notes[0].file[0],
+                   d->notes[0].file[1], d->notes[1].file[0], d->notes[1].file[1], d->lock_file};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (files[i] >= 0)
             env->close(env, files[i]);
@@ -347,6 +354,7 @@ static disk *disk_new(const tier_config *config)
                 .super_file = -1,
                 .data_file = -1,
                 .policy_file = -1,
+                .checkpoint_file = -1,
                 .notes = {{.file = {-1, -1}}, {.file = {-1, -1}}},
                 .write_number = config->write_number};
     memcpy(d->path, config->config->path, length);
@@ -466,6 +474,8 @@ const tier_ops tier_disk = {
     .invalidate = disk_invalidate,
     .flush = disk_flush,
     .scan = disk_scan,
+    .checkpoint_scan = disk_checkpoint_scan,
+    .checkpoint_write = disk_checkpoint_write,
     .policy_read = disk_policy_read,
     .policy_write = disk_policy_write,
     .note_write = disk_note_write,

@@ -14,6 +14,7 @@
 #define DISK_MAGIC_SLOT "KVOSLOT1"
 #define DISK_MAGIC_DEAD "KVODEAD1"
 #define DISK_MAGIC_NOTE "KVONOTE1"
+#define DISK_MAGIC_CHECKPOINT "KVOCKPT1"
 
 typedef struct disk_super {
     char magic[8];
@@ -79,6 +80,55 @@ typedef struct disk_note {
     uint64_t checksum;
 } disk_note;
 
+/* A checkpoint is one head, then pages of segments, then pages of slots. */
+typedef enum disk_checkpoint_kind { DISK_CHECKPOINT_HEAD, DISK_CHECKPOINT_SEGMENTS, DISK_CHECKPOINT_SLOTS } disk_checkpoint_kind;
+
+typedef struct disk_checkpoint_head {
+    uint32_t tiers; /* directories that were closed together */
+    uint32_t reserved;
+    uint64_t sequence; /* of the superblock, clean, that it belongs to */
+    uint64_t write_number;
+    uint64_t slots;           /* that hold a block */
+    uint64_t data_changed_ns; /* last change of `data` */
+    uint64_t spaces_checksum; /* of the note's content */
+} disk_checkpoint_head;
+
+typedef struct disk_checkpoint_segment {
+    uint32_t stride, epoch; /* as in the segment's header; 0, 0: never used */
+} disk_checkpoint_segment;
+
+typedef struct disk_checkpoint_slot {
+    uint32_t slot;
+    uint16_t rewrites;
+    uint8_t format;
+    uint8_t generation; /* low byte of its write number */
+    uint64_t policy, touch; /* as they are now */
+    block_identity identity;
+} disk_checkpoint_slot;
+
+#define DISK_CHECKPOINT_SEGMENTS_MAX 503u /* of a page */
+#define DISK_CHECKPOINT_SLOTS_MAX 26u
+#define DISK_POLICY_BYTES 64u /* of a policy record: the store's */
+
+typedef struct disk_checkpoint {
+    char magic[8];
+    uint32_t version;
+    uint32_t page; /* its own place in the file */
+    uint8_t uuid[16];
+    uint8_t close_id[16];
+    uint32_t kind;
+    uint32_t count; /* entries */
+    uint64_t zero;
+    union {
+        disk_checkpoint_head head;
+        disk_checkpoint_segment segments[DISK_CHECKPOINT_SEGMENTS_MAX];
+        disk_checkpoint_slot slots[DISK_CHECKPOINT_SLOTS_MAX];
+    } of;
+    uint64_t checksum;
+} disk_checkpoint;
+
+static_assert(sizeof(disk_checkpoint_slot) == 152 && sizeof(disk_checkpoint_segment) == 8, "part of the format");
+static_assert(sizeof(disk_checkpoint) == TIER_UNIT && offsetof(disk_checkpoint, of) == 64, "a page");
 static_assert(sizeof(tier_state) == 96, "part of the format");
 static_assert(sizeof(disk_super) == TIER_UNIT && offsetof(disk_super, state) == 104, "a page");
 static_assert(sizeof(disk_segment) == TIER_UNIT, "a page");

@@ -13,6 +13,7 @@
 typedef struct disk_note_file {
     int file[2];
     uint64_t sequence[2]; /* 0: not whole */
+    uint64_t checksum[2]; /* of the content */
     int damaged;          /* copies at open */
 } disk_note_file;
 
@@ -37,6 +38,8 @@ typedef struct disk {
     bool listed; /* in the process-wide list of open directories */
     uint64_t id[2];
     int lock_file, super_file, data_file, policy_file;
+    int checkpoint_file; /* -1: there is none yet */
+    uint64_t checkpoint_slots; /* that the checkpoint found at open has */
     disk_note_file notes[TIER_NOTES];
     _Atomic uint64_t *write_number;
     disk_super super; /* the last one written or read */
@@ -76,6 +79,9 @@ void disk_add(tier_stream *stream, tier_io *io);
 tier_io *disk_next(tier_stream *stream, bool wait);
 void disk_streams_free(disk *d);
 
+/* One file of the directory: a kvo_status. */
+int disk_file_open(disk *d, const char *name, int flags, int *file, int *direct, kvo_error *error);
+
 /* slots.c */
 void disk_header_fill(const disk *d, const tier_io *io, uint64_t number, disk_slot *h);
 /* The header must be this block's, here, whole, and of the write that memory knows: 0 or -EBADMSG. */
@@ -88,6 +94,15 @@ int disk_invalidate(tier_medium *t, const uint32_t *slots, size_t count);
 /* scan.c */
 int disk_scan(tier_medium *t, int (*segment)(void *, uint32_t, uint32_t, uint32_t), int (*each)(void *, const tier_slot *),
               void *context);
+bool disk_identity_fits(const block_identity *identity, uint32_t stride);
+uint32_t disk_slots_of(const tier_geometry *g, uint32_t segment, uint32_t stride);
+
+/* checkpoint.c */
+void disk_checkpoint_find(disk *d);
+int disk_checkpoint_scan(tier_medium *t, int (*segment)(void *, uint32_t, uint32_t, uint32_t),
+                         int (*each)(void *, const tier_slot *), void *context);
+int disk_checkpoint_write(tier_medium *t, const tier_checkpoint *close,
+                          size_t (*next)(void *, tier_slot *, size_t), void *context);
 
 /* super.c */
 int disk_super_load(disk *d, kvo_error *error);  /* a kvo_status; KVO_E_NOT_FOUND: no store yet */
@@ -98,6 +113,7 @@ int disk_state_write(tier_medium *t, const tier_state *state, bool clean);
 void disk_notes_load(disk *d);
 int disk_note_write(tier_medium *t, tier_note which, const void *data, size_t bytes);
 int disk_note_read(tier_medium *t, tier_note which, void **data, size_t *bytes);
+uint64_t disk_note_checksum(const disk *d, tier_note which); /* of the newer copy's content; 0 = none */
 int disk_policy_read(tier_medium *t, uint64_t page, uint32_t pages, void *memory);
 int disk_policy_write(tier_medium *t, uint64_t page, uint32_t pages, const void *memory);
 

@@ -56,12 +56,20 @@ void disk_notes_load(disk *d)
             memset(&head, 0, sizeof head);
             uint8_t *content = copy_read(d, (tier_note)which, copy, &head);
             n->sequence[copy] = content ? head.sequence : 0;
+            n->checksum[copy] = content ? head.content_checksum : 0;
             n->damaged += content == NULL && !disk_page_zero(&head);
             if (content) {
                 size_t span = (head.bytes + TIER_UNIT - 1) / TIER_UNIT * TIER_UNIT;
                 d->env->free(d->env, content, span ? span : TIER_UNIT);
             }
         }
+}
+
+uint64_t disk_note_checksum(const disk *d, tier_note which)
+{
+    const disk_note_file *n = &d->notes[which];
+    int newer = n->sequence[1] > n->sequence[0];
+    return n->sequence[newer] ? n->checksum[newer] : 0;
 }
 
 int disk_note_read(tier_medium *t, tier_note which, void **data, size_t *bytes)
@@ -97,6 +105,7 @@ static int write_older(disk *d, tier_note which, const void *data, size_t bytes)
     memcpy((uint8_t *)page + TIER_UNIT, data, bytes);
     int r = disk_pages_write(d, n->file[copy], 0, page, span);
     n->sequence[copy] = r == 0 ? page->sequence : 0;
+    n->checksum[copy] = page->content_checksum;
     d->env->free(d->env, page, span);
     return r == 0 && which == TIER_NOTE_SPACES ? d->env->flush(d->env, n->file[copy]) : r;
 }

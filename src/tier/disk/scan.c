@@ -13,10 +13,16 @@ typedef struct scan {
     uint8_t *pages; /* DISK_BATCH of them */
 } scan;
 
-static uint32_t units_of(const disk *d, uint32_t segment)
+static uint32_t units_in(const tier_geometry *g, uint32_t segment)
 {
-    const tier_geometry *g = &d->tier.geometry;
     return segment + 1 == g->segment_count ? g->last_units : g->segment_units;
+}
+
+static uint32_t units_of(const disk *d, uint32_t segment) { return units_in(&d->tier.geometry, segment); }
+
+uint32_t disk_slots_of(const tier_geometry *g, uint32_t segment, uint32_t stride)
+{
+    return stride < 2 ? 0 : (units_in(g, segment) - 1) / stride;
 }
 
 /* Reads one page at each of `count` places. */
@@ -54,10 +60,15 @@ static tier_slot slot_of(const disk_slot *h, uint32_t slot, uint32_t segment, ui
     return out;
 }
 
-static const char *wrong_with(const disk *d, const disk_slot *h, uint32_t slot, uint32_t stride)
+bool disk_identity_fits(const block_identity *i, uint32_t stride)
 {
-    const block_identity *i = &h->identity;
-    if (!disk_page_whole(h))
+    return i->name_bytes >= KVO_NAME_BYTES_MIN && i->name_bytes <= KVO_NAME_BYTES_MAX && i->payload_bytes != 0 &&
+           1 + tier_payload_span(i->payload_bytes) / TIER_UNIT <= stride && i->key_hash == identity_hash(i);
+}
+
+static const char *wrong_with(const disk *d, const disk_slot *h, bool whole, uint32_t slot, uint32_t stride)
+{
+    if (!whole)
         return "header checksum";
     if (h->version != DISK_FORMAT_VERSION)
         return "header version";
@@ -65,9 +76,7 @@ static const char *wrong_with(const disk *d, const disk_slot *h, uint32_t slot, 
         return "header of another place or store";
     if (memcmp(h->magic, DISK_MAGIC_SLOT, 8) != 0)
         return "header magic";
-    if (i->name_bytes < KVO_NAME_BYTES_MIN || i->name_bytes > KVO_NAME_BYTES_MAX || i->payload_bytes == 0 ||
-        i->payload_bytes != h->stored_bytes || 1 + tier_payload_span(i->payload_bytes) / TIER_UNIT > stride ||
-        h->stride != stride || i->key_hash != identity_hash(i))
+    if (h->stride != stride || h->stored_bytes != h->identity.payload_bytes || !disk_identity_fits(&h->identity, stride))
         return "header contents";
     return NULL;
 }
@@ -100,7 +109,7 @@ static int judge_slot(scan *s, const disk_slot *h, uint32_t slot, uint32_t segme
     if (never_written(s->d, h, slot, epoch))
         return 0;
     tier_slot out = slot_of(h, slot, segment, stride, epoch);
-    out.what = wrong_with(s->d, h, slot, stride);
+    out.what = wrong_with(s->d, h, whole, slot, stride);
     out.state = out.what ? TIER_SLOT_BAD : TIER_SLOT_LIVE;
     out.unfinished = s->d->crashed && h->write_number > s->d->mark;
     return s->each(s->context, &out);
@@ -110,7 +119,7 @@ static int scan_slots(scan *s, uint32_t segment, uint32_t stride, uint32_t epoch
 {
     uint64_t units[DISK_BATCH];
     uint64_t first = (uint64_t)segment * s->d->tier.geometry.segment_units + 1;
-    uint32_t slots = (units_of(s->d, segment) - 1) / stride;
+    uint32_t slots = disk_slots_of(&s->d->tier.geometry, segment, stride);
     for (uint32_t i = 0; i < slots; i += DISK_BATCH) {
         uint32_t n = slots - i < DISK_BATCH ? slots - i : DISK_BATCH;
         for (uint32_t k = 0; k < n; k++)
@@ -184,6 +193,7 @@ int disk_scan(tier_medium *t, int (*segment)(void *, uint32_t, uint32_t, uint32_
     disk *d = disk_of(t);
     if (d->half_created)
         return 0;
+    memset(d->on_medium, 0, d->on_medium_bytes);
     scan s = {.d = d, .segment = segment, .each = each, .context = context};
     uint8_t *header = d->env->alloc(d->env, TIER_UNIT);
     s.pages = d->env->alloc(d->env, DISK_BATCH * TIER_UNIT);
