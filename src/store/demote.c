@@ -155,48 +155,100 @@ static void source(kvo_store *s, const demotion *d, tier_io *write, tier_io *rea
         write->memory = tier_memory(from->io, slot);
         return;
     }
-    write->memory = s->env->alloc(s->env, tier_payload_span(write->identity.payload_bytes));
-    write->result = write->memory ? 0 : -ENOMEM;
+    uint8_t *staging = move_staging_take(s->engine, TIER_UNIT + tier_payload_span(write->identity.payload_bytes), true);
+    write->memory = staging ? staging + TIER_UNIT : NULL;
+    write->front = true;
+    write->result = staging ? 0 : -ENOMEM;
     *read = store_io(s, d->record, d->from, slot, write->memory);
+    read->front = true;
 }
 
-/* Reads the copy above and checks it where it arrived; rule 2 holds for the mover too. */
-static int bring(kvo_store *s, const demotion *d, tier_io *read)
+/* Whether what came from above is what was sealed; rule 2 holds for the mover too. */
+static int check_source(kvo_store *s, const tier_io *read)
 {
     uint8_t digest[16];
     uint32_t bytes = read->identity.payload_bytes;
-    tier_read(s->tiers[d->from].io, read, 1);
-    if (read->result == -EIO) /* an error may pass */
-        tier_read(s->tiers[d->from].io, read, 1);
-    if (read->result != 0)
-        return read->result;
     digest_of(read->memory, bytes, digest);
     ledger_total_add(&s->ledger, LEDGER_VERIFIED, 1);
-    memset((uint8_t *)read->memory + bytes, 0, tier_payload_span(bytes) - bytes);
-    if (!store_digest_same(digest, read->identity.digest))
-        read->result = -EBADMSG;
-    return read->result;
+    store_zero_tail(read->memory, bytes);
+    return store_digest_same(digest, read->identity.digest) ? 0 : -EBADMSG;
 }
 
-/* Not under the lock. Blocks whose source was bad are left out of the write. */
+static void write_one(tier_stream *stream, tier_io *io)
+{
+    while (tier_stream_full(stream, io->identity.payload_bytes))
+        tier_stream_next(stream, true);
+    tier_stream_add(stream, io);
+}
+
+/* Copies of a medium on their way to memory, and from there to the medium below. */
+typedef struct passing {
+    kvo_store *s;
+    tier_stream *above, *below;
+    tier_io *ios, *reads;
+    bool retried[STORE_WINDOW * 2];
+} passing;
+
+/* One that is bad is left out of the write; its read says why. false: none is on its way. */
+static bool pass_one(passing *p)
+{
+    tier_io *read = tier_stream_next(p->above, true);
+    if (read == NULL)
+        return false;
+    size_t i = (size_t)(read - p->reads);
+    if (read->result == -EIO && !p->retried[i]) { /* an error may pass */
+        p->retried[i] = true;
+        tier_stream_add(p->above, read);
+        return true;
+    }
+    if (read->result == 0)
+        read->result = check_source(p->s, read);
+    p->ios[i].result = read->result;
+    if (read->result == 0)
+        write_one(p->below, &p->ios[i]);
+    return true;
+}
+
+static void pass_on(kvo_store *s, const demotion *list, tier_io *ios, tier_io *reads, size_t n, unsigned from,
+                    tier_stream *below)
+{
+    passing p = {.s = s, .below = below, .ios = ios, .reads = reads};
+    p.above = tier_stream_open(s->tiers[from].io, false);
+    for (size_t i = 0; i < n; i++) {
+        if (reads[i].memory == NULL || list[i].from != from)
+            continue;
+        while (p.above && tier_stream_full(p.above, reads[i].identity.payload_bytes))
+            pass_one(&p);
+        if (p.above)
+            tier_stream_add(p.above, &reads[i]);
+        else
+            ios[i].result = reads[i].result = -ENOMEM;
+    }
+    while (p.above && pass_one(&p))
+        continue;
+    tier_stream_close(p.above);
+}
+
+/* Not under the lock. */
 static void transfer(kvo_store *s, const demotion *list, tier_io *ios, tier_io *reads, size_t n, unsigned to)
 {
-    tier_io good[STORE_WINDOW * 2];
-    size_t which[STORE_WINDOW * 2], count = 0;
+    tier_stream *stream = tier_stream_open(s->tiers[to].io, true);
     for (size_t i = 0; i < n; i++) {
-        if (ios[i].result == 0 && reads[i].memory)
-            ios[i].result = bring(s, &list[i], &reads[i]);
-        if (ios[i].result != 0)
-            continue;
-        good[count] = ios[i];
-        which[count++] = i;
+        if (stream == NULL)
+            ios[i].result = -ENOMEM;
+        else if (ios[i].result == 0 && reads[i].memory == NULL)
+            write_one(stream, &ios[i]);
     }
-    tier_write(s->tiers[to].io, good, count);
-    for (size_t k = 0; k < count; k++)
-        ios[which[k]] = good[k];
+    for (unsigned from = 0; stream && from < to; from++)
+        if (!s->tiers[from].byte_addressable)
+            pass_on(s, list, ios, reads, n, from, stream);
+    while (stream && tier_stream_next(stream, true))
+        continue;
+    tier_stream_close(stream);
     for (size_t i = 0; i < n; i++)
         if (reads[i].memory)
-            s->env->free(s->env, reads[i].memory, tier_payload_span(reads[i].identity.payload_bytes));
+            move_staging_give(s->engine, (uint8_t *)reads[i].memory - TIER_UNIT,
+                              TIER_UNIT + tier_payload_span(reads[i].identity.payload_bytes));
 }
 
 static void demote_some(kvo_store *s, demotion *list, size_t n, unsigned to)

@@ -35,7 +35,7 @@ static void look(kvo_store *s, fetch_batch *batch, fetch_item *item)
     identity_key(batch->names, item->index, &key);
     item->how = FETCH_DONE;
     item->status = KVO_MISS;
-    item->checked = false;
+    item->checked = item->delivered = item->retried = false;
     item->record = index_find(&s->index, &key, &life);
     if (item->record == BLOCK_NONE)
         return;
@@ -139,22 +139,6 @@ static void claim_rooms(kvo_store *s, const fetch_batch *batch, fetch_item *item
 
 /* ---- transfer ---- */
 
-static bool stage(kvo_store *s, fetch_item *item)
-{
-    item->staging_bytes = tier_payload_span(item->identity.payload_bytes);
-    item->staging = s->env->alloc(s->env, item->staging_bytes);
-    return item->staging != NULL;
-}
-
-/* The bytes against the identity, where they arrived. */
-static bool whole(kvo_store *s, const fetch_item *item, const void *memory)
-{
-    uint8_t digest[16];
-    digest_of(memory, item->identity.payload_bytes, digest);
-    ledger_total_add(&s->ledger, LEDGER_VERIFIED, 1);
-    return store_digest_same(digest, item->identity.digest);
-}
-
 static void read_failed(kvo_store *s, fetch_item *item, int result)
 {
     ledger_add(&s->ledger, s->tiers[item->tier].account, LEDGER_READ, KVO_CAUSE_FAILED, store_tenant(s, item->record),
@@ -173,42 +157,151 @@ static void read_failed(kvo_store *s, fetch_item *item, int result)
     item->how = FETCH_AGAIN;
 }
 
-/* Reads what has to come from below, of one tier, several at a time. */
+/* Items of one tier that are being read. */
+typedef struct arrivals {
+    kvo_store *s;
+    tier_stream *stream;
+    fetch_item *items;
+    tier_io ios[STORE_WINDOW]; /* each at its item's place */
+} arrivals;
+
+static bool stage(kvo_store *s, fetch_item *item, tier_io *io, bool must)
+{
+    item->staging_bytes = TIER_UNIT + tier_payload_span(item->identity.payload_bytes);
+    item->staging = move_staging_take(s->engine, item->staging_bytes, must);
+    if (item->staging == NULL)
+        return false;
+    io->segments = NULL;
+    io->memory = item->staging + TIER_UNIT;
+    io->front = true;
+    return true;
+}
+
+/* Where the bytes are to arrive. */
+static bool aim(kvo_store *s, fetch_item *item, tier_io *io, bool must)
+{
+    if (item->how == FETCH_PROMOTE) {
+        io->memory = tier_memory(s->tiers[0].io, item->slot);
+        return true;
+    }
+    if (!tier_straight(s->tiers[item->tier].io, item->segments, item->segment_count))
+        return stage(s, item, io, must);
+    io->segments = item->segments;
+    io->segment_count = item->segment_count;
+    return true;
+}
+
+static bool agrees(kvo_store *s, const fetch_item *item, const uint8_t digest[16])
+{
+    ledger_total_add(&s->ledger, LEDGER_VERIFIED, 1);
+    return store_digest_same(digest, item->identity.digest);
+}
+
+/* The bytes against the identity, where they arrived. In the caller's memory they may change under us;
+   what our own holds says whether the copy is at fault. 0; -EBADMSG; -EAGAIN: ours has to be asked;
+   -EBUSY: the copy is good, the caller's memory did not hold it. */
+static int check(kvo_store *s, fetch_item *item, const tier_io *io)
+{
+    uint8_t digest[16];
+    if (io->segments) {
+        digest_segments(item->segments, item->segment_count, digest);
+        item->delivered = agrees(s, item, digest);
+        return item->delivered ? 0 : -EAGAIN;
+    }
+    if (item->segments) {
+        digest_scatter(item->segments, item->segment_count, io->memory, digest);
+        atomic_fetch_add_explicit(&s->payload_copies, 1, memory_order_relaxed);
+        item->delivered = agrees(s, item, digest);
+        if (item->delivered)
+            return 0;
+    }
+    digest_of(io->memory, item->identity.payload_bytes, digest);
+    if (!agrees(s, item, digest))
+        return -EBADMSG;
+    return item->how == FETCH_DIRECT ? -EBUSY : 0;
+}
+
+/* Whether it is worth another read: an error may pass, and what does not go straight goes through staging. */
+static bool read_again(kvo_store *s, fetch_item *item, tier_io *io, int result)
+{
+    if (io->segments && (result == -EAGAIN || result == -EFAULT || result == -EINVAL))
+        return stage(s, item, io, true);
+    bool again = result == -EIO && !item->retried;
+    item->retried = true;
+    return again;
+}
+
+static void arrived(arrivals *a, tier_io *io)
+{
+    fetch_item *item = &a->items[io - a->ios];
+    int result = io->result == 0 ? check(a->s, item, io) : io->result;
+    if (result < 0 && read_again(a->s, item, io, result)) {
+        tier_stream_add(a->stream, io);
+        return;
+    }
+    if (item->staging)
+        move_staging_give(a->s->engine, item->staging, item->staging_bytes);
+    item->staging = NULL;
+    item->status = result;
+    if (result != -EBUSY)
+        return;
+    store_unpin(a->s, item->record, item->tier);
+    item->how = FETCH_DONE;
+    item->status = KVO_BUSY;
+}
+
+static bool comes_from(const fetch_item *item, unsigned tier)
+{
+    return item->tier == tier && (item->how == FETCH_PROMOTE || item->how == FETCH_DIRECT);
+}
+
+static void send(arrivals *a, fetch_item *item, tier_io *io)
+{
+    /* Staging that is short comes back with what is on its way. */
+    while (tier_stream_full(a->stream, item->identity.payload_bytes) ||
+           !aim(a->s, item, io, a->stream->in_flight == 0)) {
+        tier_io *before = tier_stream_next(a->stream, true);
+        item->status = -ENOMEM;
+        if (before == NULL)
+            return;
+        arrived(a, before);
+    }
+    tier_stream_add(a->stream, io);
+}
+
+/* Reads what has to come from below, of one tier: while one is digested, others are on their way. */
 static void read_tier(kvo_store *s, fetch_item *items, size_t count, unsigned tier)
 {
-    tier_io ios[STORE_WINDOW];
-    size_t which[STORE_WINDOW], n = 0;
+    arrivals a;
+    bool any = false;
     store_lock(s);
     for (size_t i = 0; i < count; i++) {
-        fetch_item *item = &items[i];
-        if (item->tier != tier || (item->how != FETCH_PROMOTE && item->how != FETCH_DIRECT))
+        if (!comes_from(&items[i], tier))
             continue;
-        void *memory = item->how == FETCH_PROMOTE ? tier_memory(s->tiers[0].io, item->slot) : item->staging;
-        ios[n] = store_io(s, item->record, tier, copy_slot(word_load(&s->records[item->record].copy[tier])), memory);
-        which[n++] = i;
+        any = true;
+        a.ios[i] = store_io(s, items[i].record, tier, copy_slot(word_load(&s->records[items[i].record].copy[tier])),
+                            NULL);
     }
     store_unlock(s);
-    if (n)
-        tier_read(s->tiers[tier].io, ios, n);
-    for (size_t k = 0; k < n; k++) {
-        fetch_item *item = &items[which[k]];
-        if (ios[k].result == -EIO) /* an error may pass: once more before it counts */
-            tier_read(s->tiers[tier].io, &ios[k], 1);
-        int result = ios[k].result;
-        if (result == 0 && item->how == FETCH_PROMOTE && !whole(s, item, ios[k].memory))
-            result = -EBADMSG;
-        item->status = result;
+    if (!any)
+        return;
+    a.s = s;
+    a.items = items;
+    a.stream = tier_stream_open(s->tiers[tier].io, false);
+    for (size_t i = 0; i < count; i++) {
+        if (!comes_from(&items[i], tier))
+            continue;
+        items[i].status = -ENOMEM;
+        if (a.stream)
+            send(&a, &items[i], &a.ios[i]);
     }
+    for (tier_io *io; a.stream && (io = tier_stream_next(a.stream, true));)
+        arrived(&a, io);
+    tier_stream_close(a.stream);
 }
 
 static void read_below(kvo_store *s, fetch_item *items, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        if (items[i].how == FETCH_DIRECT && !stage(s, &items[i])) {
-            store_unpin(s, items[i].record, items[i].tier);
-            items[i].how = FETCH_DONE;
-            items[i].status = KVO_E_MEMORY;
-        }
     for (unsigned t = 0; t < s->tier_count; t++)
         read_tier(s, items, count, t);
 }
@@ -292,9 +385,6 @@ static void fetch_once(kvo_store *s, fetch_batch *batch, fetch_item *items, size
         fetch_item *item = &items[i];
         if (item->how == FETCH_MEMORY || item->how == FETCH_DIRECT)
             batch->deliver(s, batch, item);
-        if (item->staging)
-            s->env->free(s->env, item->staging, item->staging_bytes);
-        item->staging = NULL;
         item->handle = 0;
     }
 }

@@ -24,11 +24,13 @@ typedef struct fetch_item {
     uint32_t slot; /* FETCH_PROMOTE */
     bool touched;  /* its use is counted */
     bool checked;  /* the bytes in memory were digested on their arrival just now */
+    bool delivered; /* and so were those in the caller's */
+    bool retried;  /* after an error of the device */
     block_identity identity;
     const kvo_segment *segments; /* NULL for pins */
     uint32_t segment_count;
     uint64_t bytes; /* of the caller's buffer */
-    uint8_t *staging;
+    uint8_t *staging; /* while it is read: a unit for the header, and the payload */
     size_t staging_bytes;
 } fetch_item;
 

@@ -52,12 +52,11 @@ static void deliver_failed(kvo_store *s, fetch_item *item, const void *from)
 static void deliver_copy(kvo_store *s, fetch_batch *batch, fetch_item *item)
 {
     uint8_t digest[16];
-    if (!s->ghost) {
-        const void *from = item->how == FETCH_DIRECT
-                               ? (const void *)item->staging
-                               : tier_readable(s->tiers[item->tier].io,
-                                               copy_slot(word_load(&s->records[item->record].copy[item->tier])));
+    if (!s->ghost && !item->delivered) {
+        const void *from = tier_readable(s->tiers[item->tier].io,
+                                         copy_slot(word_load(&s->records[item->record].copy[item->tier])));
         digest_scatter(item->segments, item->segment_count, from, digest);
+        atomic_fetch_add_explicit(&s->payload_copies, 1, memory_order_relaxed);
         ledger_total_add(&s->ledger, LEDGER_VERIFIED, 1);
         if (!store_digest_same(digest, item->identity.digest)) {
             deliver_failed(s, item, from);

@@ -193,6 +193,16 @@ void *store_fill_memory(kvo_store *s, uint32_t record)
     return tier_memory(s->tiers[0].io, copy_slot(word_load(&s->records[record].copy[0])));
 }
 
+void *store_filled_memory(kvo_store *s, uint32_t record)
+{
+    if (s->ghost || s->tiers[0].byte_addressable)
+        return store_fill_memory(s, record);
+    store_lock(s);
+    store_staging *staging = *staging_of(s, record);
+    store_unlock(s);
+    return staging ? (uint8_t *)staging + TIER_UNIT : NULL;
+}
+
 void store_zero_tail(void *memory, uint32_t payload_bytes)
 {
     memset((uint8_t *)memory + payload_bytes, 0, tier_payload_span(payload_bytes) - payload_bytes);
@@ -200,24 +210,12 @@ void store_zero_tail(void *memory, uint32_t payload_bytes)
 
 /* ---- seal ---- */
 
-static void set_digest(kvo_store *s, uint32_t record, const uint8_t digest[16])
+void store_set_digest(kvo_store *s, uint32_t record, const uint8_t digest[16])
 {
     block_identity identity;
     identity_load(&s->identities[record], &identity);
     memcpy(identity.digest, digest, 16);
     identity_store(&s->identities[record], &identity);
-}
-
-/* Of a first tier that takes blocks by transfer. Returns the copy's generation or a negative errno. */
-static int write_staged(kvo_store *s, uint32_t record)
-{
-    store_lock(s);
-    store_staging *staging = *staging_of(s, record);
-    tier_io io = store_io(s, record, 0, copy_slot(word_load(&s->records[record].copy[0])),
-                          (uint8_t *)staging + TIER_UNIT);
-    store_unlock(s);
-    tier_write(s->tiers[0].io, &io, 1);
-    return io.result < 0 ? io.result : io.generation;
 }
 
 static void put_failed(kvo_store *s, uint32_t record, int error)
@@ -233,13 +231,11 @@ static void put_failed(kvo_store *s, uint32_t record, int error)
     store_abort(s, record);
 }
 
-int store_seal(kvo_store *s, uint32_t record, const uint8_t digest[16])
+int store_seal(kvo_store *s, uint32_t record, int generation)
 {
     block_record *r = &s->records[record];
     uint32_t bytes = identity_payload_of(&s->identities[record]), slot = copy_slot(word_load(&r->copy[0]));
     unsigned account = s->tiers[0].account;
-    set_digest(s, record, digest);
-    int generation = s->ghost || s->tiers[0].byte_addressable ? 0 : write_staged(s, record);
     if (generation < 0) {
         put_failed(s, record, generation);
         int status = base_status_of_errno(generation);
@@ -322,9 +318,11 @@ static int fill_and_seal(kvo_store *s, uint32_t record, const kvo_segment *segme
             return KVO_E_MEMORY;
         }
         digest_gather(memory, segments, count, digest);
+        atomic_fetch_add_explicit(&s->payload_copies, 1, memory_order_relaxed);
         store_zero_tail(memory, bytes);
     }
-    return store_seal(s, record, digest);
+    store_set_digest(s, record, digest);
+    return store_seal(s, record, 0);
 }
 
 /* First seal wins; that other bytes came under the same name is worth knowing. */
@@ -355,8 +353,22 @@ void store_count_put(kvo_store *s, int status)
         ledger_total_add(&s->ledger, LEDGER_PUT_FULL, 1);
 }
 
-static void put_one(kvo_store *s, const kvo_names *names, size_t i, const kvo_segment *segments, uint32_t count,
-                    const kvo_put_options *o, uint64_t recency, uint64_t deadline, kvo_answer *answer)
+/* What is in the way may be the batch's own blocks that are on their way: they land before it waits. */
+static int reserve_after(kvo_store *s, store_inflow *in, const block_identity *identity, const kvo_put_options *o,
+                         uint64_t recency, uint64_t deadline, uint32_t *record, kvo_answer *answer)
+{
+    bool flying = in && in->used;
+    int status = store_reserve(s, identity, o, recency, flying ? 0 : deadline, record, answer);
+    if (!flying || (status != KVO_BUSY && status != KVO_FULL))
+        return status;
+    store_inflow_drain(s, in);
+    return store_reserve(s, identity, o, recency, deadline, record, answer);
+}
+
+/* in: NULL where the first tier is memory; else the answer may come later. */
+static void put_one(kvo_store *s, store_inflow *in, const kvo_names *names, size_t i, const kvo_segment *segments,
+                    uint32_t count, const kvo_put_options *o, uint64_t recency, uint64_t deadline,
+                    kvo_answer *answer)
 {
     uint64_t bytes = store_segments_bytes(segments, count);
     uint32_t record = BLOCK_NONE;
@@ -368,13 +380,17 @@ static void put_one(kvo_store *s, const kvo_names *names, size_t i, const kvo_se
     if (answer->status == KVO_OK) {
         block_identity identity;
         store_put_identity(s, names, o, i, (uint32_t)bytes, &identity);
-        answer->status = store_reserve(s, &identity, o, recency, deadline, &record, answer);
+        answer->status = reserve_after(s, in, &identity, o, recency, deadline, &record, answer);
     }
     if (answer->status == KVO_EXISTS)
         put_again(s, record, answer->handle, segments, count, recency, o->trust_name != 0);
     if (answer->status == KVO_OK) {
         kvo_handle handle = handle_make(record, life_incarnation(word_load(&s->records[record].life)));
         store_raise_ancestors(s, record, recency);
+        if (in) {
+            store_inflow_put(s, in, record, segments, count, answer);
+            return;
+        }
         answer->status = fill_and_seal(s, record, segments, count, (uint32_t)bytes);
         answer->handle = handle; /* also if it is gone again: a level asked for then says so */
         if (answer->status == KVO_STORED && store_by_handle(s, handle) == record)
@@ -394,11 +410,13 @@ int kvo_put(kvo_store *s, const kvo_names *names, const kvo_memory *memory, cons
         return KVO_E_ARGUMENT;
     uint64_t deadline = store_deadline(s, o.deadline_ns), base = atomic_load(&s->clock);
     const kvo_segment *segments = memory->segments;
+    store_inflow inflow, *in = store_inflow_begin(s, &inflow);
     for (size_t i = 0; i < names->count; i++) {
         uint32_t count = memory->segment_counts ? memory->segment_counts[i] : 1;
-        put_one(s, names, i, segments, count, &o, base + names->count - i, deadline, &answers[i]);
+        put_one(s, in, names, i, segments, count, &o, base + names->count - i, deadline, &answers[i]);
         segments += count;
     }
+    store_inflow_end(s, in);
     if (o.level > KVO_SEALED)
         store_sync_answers(s, answers, names->count, o.level, deadline);
     return KVO_OK;

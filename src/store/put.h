@@ -18,15 +18,45 @@ int store_reserve(kvo_store *s, const block_identity *identity, const kvo_put_op
                   uint64_t deadline, uint32_t *record, kvo_answer *answer);
 /* Where its payload goes: the arena, or memory made for it. NULL: no memory, or a ghost. */
 void *store_fill_memory(kvo_store *s, uint32_t record);
-/* Publishes: writes staged memory to its slot if the tier needs that. KVO_STORED or an error, after
-   which the block is gone. */
-int store_seal(kvo_store *s, uint32_t record, const uint8_t digest[16]);
+void *store_filled_memory(kvo_store *s, uint32_t record); /* where it went; NULL: a ghost */
+void store_set_digest(kvo_store *s, uint32_t record, const uint8_t digest[16]);
+/* Publishes a block whose bytes are in its slot. generation: of the copy, or the negative errno of its
+   write. KVO_STORED or an error, after which the block is gone. */
+int store_seal(kvo_store *s, uint32_t record, int generation);
 void store_abort(kvo_store *s, uint32_t record);
 void store_count_put(kvo_store *s, int status);
 /* From the payload's end to the whole page. */
 void store_zero_tail(void *memory, uint32_t payload_bytes);
 /* Whether two digests agree. */
 bool store_digest_same(const uint8_t a[16], const uint8_t b[16]);
+
+/* ---- inflow.c: a batch's blocks on their way into a first tier that takes them by transfer ---- */
+
+typedef struct store_inflow_block {
+    tier_io io; /* first: what the tier gives back is this */
+    uint32_t record;
+    bool put; /* else a seal */
+    kvo_answer *answer;
+    uint8_t *staging;
+    size_t staging_bytes;
+} store_inflow_block;
+
+typedef struct store_inflow {
+    tier_stream *stream;
+    uint32_t used; /* one bit a block */
+    store_inflow_block blocks[STORE_WINDOW];
+} store_inflow;
+
+/* NULL: the first tier is memory, or the store a ghost. */
+store_inflow *store_inflow_begin(const kvo_store *s, store_inflow *in);
+/* A reserved block, from the caller's memory: digested, written, sealed; counted and answered when it has
+   landed, at the latest at the end. */
+void store_inflow_put(kvo_store *s, store_inflow *in, uint32_t record, const kvo_segment *segments, uint32_t count,
+                      kvo_answer *answer);
+/* The same from the memory of a reservation. */
+void store_inflow_seal(kvo_store *s, store_inflow *in, uint32_t record, void *memory, kvo_answer *answer);
+void store_inflow_drain(kvo_store *s, store_inflow *in);
+void store_inflow_end(kvo_store *s, store_inflow *in); /* NULL is allowed */
 
 /* Sum of segments; segments NULL with count > 0 is the caller's mistake. */
 uint64_t store_segments_bytes(const kvo_segment *segments, uint32_t count);

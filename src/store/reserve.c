@@ -112,21 +112,27 @@ int kvo_fill(kvo_store *s, const kvo_reservation *reservation, uint32_t offset_b
     return KVO_OK;
 }
 
-static int seal_one(kvo_store *s, const kvo_reservation *reservation, kvo_answer *answer)
+static void seal_one(kvo_store *s, store_inflow *in, const kvo_reservation *reservation, kvo_answer *answer)
 {
-    uint32_t record = reservation_claim(s, reservation->handle);
-    if (record == BLOCK_NONE)
-        return KVO_GONE;
     uint8_t digest[16] = {0};
+    uint32_t record = reservation_claim(s, reservation->handle);
+    answer->status = KVO_GONE;
+    if (record == BLOCK_NONE)
+        return;
     uint32_t bytes = identity_payload_of(&s->identities[record]);
-    if (!s->ghost) {
-        digest_of(reservation->memory, bytes, digest);
-        store_zero_tail(reservation->memory, bytes);
+    void *memory = store_filled_memory(s, record);
+    if (memory) {
+        digest_of(memory, bytes, digest);
+        store_zero_tail(memory, bytes);
     }
-    int status = store_seal(s, record, digest);
-    if (status == KVO_STORED && store_by_handle(s, reservation->handle) == record)
+    store_set_digest(s, record, digest);
+    if (in) {
+        store_inflow_seal(s, in, record, memory, answer);
+        return;
+    }
+    answer->status = store_seal(s, record, 0);
+    if (answer->status == KVO_STORED && store_by_handle(s, reservation->handle) == record)
         store_answer(s, record, answer);
-    return status;
 }
 
 int kvo_seal(kvo_store *s, const kvo_reservation *reservations, size_t count, int level, uint64_t deadline_ns,
@@ -140,10 +146,12 @@ int kvo_seal(kvo_store *s, const kvo_reservation *reservations, size_t count, in
     if (level > KVO_SEALED && s->home == KVO_NO_TIER)
         return KVO_E_UNSUPPORTED;
     uint64_t deadline = store_deadline(s, deadline_ns);
+    store_inflow inflow, *in = store_inflow_begin(s, &inflow);
     for (size_t i = 0; i < count; i++) {
         answers[i] = (kvo_answer){.tier = KVO_NO_TIER};
-        answers[i].status = seal_one(s, &reservations[i], &answers[i]);
+        seal_one(s, in, &reservations[i], &answers[i]);
     }
+    store_inflow_end(s, in);
     if (level > KVO_SEALED)
         store_sync_answers(s, answers, count, level, deadline);
     return KVO_OK;

@@ -94,9 +94,11 @@ static int fill(kvo_store *s, rewriting *w, const kvo_segment *segments, uint32_
     bool direct = s->ghost || s->tiers[0].byte_addressable;
     if (s->ghost)
         return KVO_OK;
-    uint8_t *memory = direct ? tier_memory(s->tiers[0].io, w->slot) : s->env->alloc(s->env, span);
-    if (memory == NULL)
+    uint8_t *staging = direct ? NULL : move_staging_take(s->engine, TIER_UNIT + span, true);
+    if (!direct && staging == NULL)
         return KVO_E_MEMORY;
+    uint8_t *memory = direct ? tier_memory(s->tiers[0].io, w->slot) : staging + TIER_UNIT;
+    atomic_fetch_add_explicit(&s->payload_copies, 1, memory_order_relaxed);
     digest_gather(memory, segments, count, w->identity.digest);
     memset(memory + w->identity.payload_bytes, 0, span - w->identity.payload_bytes);
     if (direct)
@@ -105,13 +107,14 @@ static int fill(kvo_store *s, rewriting *w, const kvo_segment *segments, uint32_
     tier_io io = store_io(s, w->record, 0, w->slot, memory);
     store_unlock(s);
     io.identity = w->identity;
+    io.front = true;
     io.rewrites++;
     io.format = w->format;
     memset(io.delta, 0, sizeof io.delta);
     tier_write(s->tiers[0].io, &io, 1);
     w->generation = io.generation;
     w->written = true;
-    s->env->free(s->env, memory, span);
+    move_staging_give(s->engine, staging, TIER_UNIT + span);
     return io.result == 0 ? KVO_OK : base_status_of_errno(io.result);
 }
 
