@@ -37,7 +37,6 @@ typedef struct move_staging {
     pthread_mutex_t lock;
     _Atomic(uint8_t *) region; /* NULL until the first use */
     size_t bytes;
-    uint32_t next; /* unit where the search for room goes on */
     uint64_t *used; /* one bit a unit; behind the region */
 } move_staging;
 

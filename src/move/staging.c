@@ -44,30 +44,31 @@ static bool region_make(move_engine *e)
     return true;
 }
 
-/* The first run of free units in [from, to), or `to`. */
-static uint32_t find_run(const move_staging *m, uint32_t from, uint32_t to, uint32_t units)
+/* The lowest run of free units, so that what is used again is what the caches have; or the end. */
+static uint32_t find_run(const move_staging *m, uint32_t units)
 {
-    uint32_t run = 0;
-    for (uint32_t i = from; i < to; i++) {
+    uint32_t run = 0, all = (uint32_t)(m->bytes / UNIT);
+    for (uint32_t i = 0; i < all; i++) {
+        if (i % 64 == 0 && m->used[i / 64] == UINT64_MAX) {
+            run = 0;
+            i += 63;
+            continue;
+        }
         run = bits_get(m->used, i) ? 0 : run + 1;
         if (run == units)
             return i + 1 - units;
     }
-    return to;
+    return all;
 }
 
 static void *take_run(move_engine *e, uint32_t units)
 {
     move_staging *m = &e->staging;
-    uint32_t all = (uint32_t)(m->bytes / UNIT);
-    uint32_t at = find_run(m, m->next, all, units);
-    if (at == all)
-        at = find_run(m, 0, all, units);
-    if (at == all)
+    uint32_t at = find_run(m, units);
+    if (at == m->bytes / UNIT)
         return NULL;
     for (uint32_t i = at; i < at + units; i++)
         bits_set(m->used, i);
-    m->next = at + units;
     return atomic_load(&m->region) + (size_t)at * UNIT;
 }
 

@@ -521,6 +521,18 @@ static void clock_process_and_randomness_answer(void **state)
     assert_memory_not_equal(boot[0], "\xee\xee\xee\xee\xee\xee\xee\xee\xee\xee\xee\xee\xee\xee\xee\xee", 16);
 }
 
+static void direct_alignment_is_a_power_of_two_or_unknown(void **state)
+{
+    (void)state;
+    int file, direct;
+
+    assert_int_equal(env->open(env, in_directory("aligned"), BASE_OPEN_CREATE | BASE_OPEN_DIRECT, &file, &direct), 0);
+    const uint32_t told = env->direct_alignment(env, file);
+    assert_int_equal(told & (told - 1), 0);
+    assert_int_equal(env->close(env, file), 0);
+    assert_int_equal(env->direct_alignment(env, file), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -540,6 +552,7 @@ int main(void)
         cmocka_unit_test(an_arena_is_read_only_where_said_and_gone_in_a_child),
         cmocka_unit_test(memory_is_zeroed_and_backed_when_touched),
         cmocka_unit_test(clock_process_and_randomness_answer),
+        cmocka_unit_test(direct_alignment_is_a_power_of_two_or_unknown),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

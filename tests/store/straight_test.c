@@ -250,10 +250,10 @@ static void a_write_that_fails_in_a_batch_costs_its_block_alone(void **state)
         assert_int_equal(count_of(answers, BLOCKS, KVO_STORED), 5);
         assert_int_equal(count_of(answers, BLOCKS, KVO_EXISTS), BLOCKS - 5);
         close_store();
+        options.io_engine = KVO_IO_AUTO;
         open_store("disk:@0:200blk");
         for (size_t i = 0; i < BLOCKS; i++)
             assert_int_equal(get(i, way & 1 ? 65535 : 65536), KVO_OK);
-        options.io_engine = KVO_IO_AUTO;
         close_store();
         fixture_remove(0);
         free(memory);

@@ -192,7 +192,8 @@ static int open_super(disk *d, kvo_error *error)
     return r == KVO_OK ? disk_super_load(d, error) : r;
 }
 
-/* Never below a cache line. */
+/* Never below a cache line. More than the kernel asks for is not worth it: addresses aligned to 512 and not
+   to 4096 read and wrote at 0.97 to 1.09 of the speed of page-aligned ones (5 MiB, depth 8, virtio disk). */
 static uint32_t alignment_of(disk *d, bool direct)
 {
     uint32_t told = direct ? d->env->direct_alignment(d->env, d->data_file) : 1;
