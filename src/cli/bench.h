@@ -36,7 +36,7 @@ typedef struct bench {
     char directory[2048]; /* ours: made for this run, removed at its end */
     bench_row *rows;
     size_t row_count, row_room;
-    double repeat_s; /* what may still be spent on repeating noisy rows */
+    double deadline_s; /* of bench_now(): until then noisy rows are repeated */
     int io_engine, io_registered, direct_io; /* of the last store with a disk */
     const char *raw_engine;
 } bench;

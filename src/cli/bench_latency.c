@@ -15,7 +15,7 @@
 #define HELD 16u            /* blocks that are read, in each tier */
 #define PERIOD_S 3.0        /* of one measurement */
 #define OPERATIONS_MIN 4u
-#define OPERATIONS_MAX 4000u
+#define OPERATIONS_MAX 10000u
 #define WRITER_FIRST ((uint64_t)1 << 32)
 
 typedef struct latency {

@@ -87,6 +87,12 @@ def test_one_part_alone_and_a_table_for_people(folder):
     assert "kernel" in text and "quick" in text and "2 bars" not in text and "3 bars" in lines[-1], text
 
 
+def test_headers_alone_are_a_store_of_as_many_blocks(folder):
+    _, rows = bench(folder, "--only", "growth")
+    assert set(rows) == {("reopen_%s_%d" % (how, count), 65536) for how in ("scan", "checkpoint")
+                         for count in (10000, 100000, 1000000)}
+
+
 def test_what_cannot_run_is_one_line(folder):
     assert "cannot make a directory" in kvonce("bench", "--dir", folder / "none", code=2)
     assert "comma" in kvonce("bench", "--dir", "a,b", code=2)
