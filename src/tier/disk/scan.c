@@ -5,12 +5,19 @@
 
 #include "tier/disk/internal.h"
 
+#define WINDOW (2 * MOVE_DEPTH) /* pages asked for and not judged yet: one that is late holds up the rest */
+#define SEGMENTS 64u            /* whose headers are read together */
+
 typedef struct scan {
     disk *d;
     int (*segment)(void *context, uint32_t segment, uint32_t stride, uint32_t epoch);
     int (*each)(void *context, const tier_slot *slot);
     void *context;
-    uint8_t *pages; /* DISK_BATCH of them */
+    move_stream *stream;
+    uint8_t *pages; /* WINDOW of them, one a transfer */
+    uint64_t asked, taken; /* in the order of places; transfers are taken back as they finish */
+    bool back[WINDOW];
+    move_transfer transfers[WINDOW];
 } scan;
 
 static uint32_t units_in(const tier_geometry *g, uint32_t segment)
@@ -25,26 +32,50 @@ uint32_t disk_slots_of(const tier_geometry *g, uint32_t segment, uint32_t stride
     return stride < 2 ? 0 : (units_in(g, segment) - 1) / stride;
 }
 
-/* Reads one page at each of `count` places. */
-static int read_pages(scan *s, const uint64_t *units, size_t count)
+/* ---- pages, read ahead ---- */
+
+static bool may_ask(const scan *s)
 {
-    move_transfer transfers[DISK_BATCH];
-    for (size_t i = 0; i < count; i++)
-        transfers[i] = (move_transfer){.file = s->d->data_file,
-                                       .piece_count = 1,
-                                       .pieces = {{s->pages + i * TIER_UNIT, TIER_UNIT}},
-                                       .offset = units[i] * TIER_UNIT};
-    move_run(s->d->engine, transfers, count);
-    s->d->account.add(s->d->account.context, false, count * TIER_UNIT, 0);
-    for (size_t i = 0; i < count; i++) {
-        if (transfers[i].result < 0 && transfers[i].result != -EIO)
-            return (int)transfers[i].result;
-        /* A page that cannot be read, or lies past the end of the file, is treated as damaged. */
-        if (transfers[i].result != TIER_UNIT)
-            memset(s->pages + i * TIER_UNIT, 0xff, TIER_UNIT);
-    }
+    return s->asked - s->taken < WINDOW && !move_stream_full(s->stream, TIER_UNIT);
+}
+
+static void ask(scan *s, uint64_t unit)
+{
+    size_t i = s->asked++ % WINDOW;
+    s->back[i] = false;
+    s->transfers[i] = (move_transfer){.file = s->d->data_file,
+                                      .piece_count = 1,
+                                      .pieces = {{s->pages + i * TIER_UNIT, TIER_UNIT}},
+                                      .offset = unit * TIER_UNIT};
+    move_add(s->stream, &s->transfers[i]);
+}
+
+/* The next page in the order of asking; it stays until it is asked for one again. */
+static int take(scan *s, const void **page)
+{
+    size_t i = s->taken++ % WINDOW;
+    while (!s->back[i])
+        s->back[move_next(s->stream, true) - s->transfers] = true;
+    s->d->account.add(s->d->account.context, false, TIER_UNIT, 0);
+    ssize_t result = s->transfers[i].result;
+    if (result < 0 && result != -EIO)
+        return (int)result;
+    *page = s->pages + i * TIER_UNIT;
+    /* A page that cannot be read, or lies past the end of the file, is treated as damaged. */
+    if (result != TIER_UNIT)
+        memset(s->pages + i * TIER_UNIT, 0xff, TIER_UNIT);
     return 0;
 }
+
+/* After an error: nothing may stay in flight. */
+static void drop_asked(scan *s)
+{
+    const void *page;
+    while (s->taken < s->asked)
+        (void)take(s, &page);
+}
+
+/* ---- slots ---- */
 
 static tier_slot slot_of(const disk_slot *h, uint32_t slot, uint32_t segment, uint32_t stride, uint32_t epoch)
 {
@@ -95,7 +126,7 @@ static bool never_written(const disk *d, const disk_slot *h, uint32_t slot, uint
 }
 
 /* Live, dead, never used, or bad; calls each() for live and bad ones. */
-static int judge_slot(scan *s, const disk_slot *h, uint32_t slot, uint32_t segment, uint32_t stride, uint32_t epoch)
+static int judge_slot(const scan *s, const disk_slot *h, uint32_t slot, uint32_t segment, uint32_t stride, uint32_t epoch)
 {
     if (disk_page_zero(h))
         return 0;
@@ -115,76 +146,117 @@ static int judge_slot(scan *s, const disk_slot *h, uint32_t slot, uint32_t segme
     return s->each(s->context, &out);
 }
 
-static int scan_slots(scan *s, uint32_t segment, uint32_t stride, uint32_t epoch)
+/* Slots of a run of segments, one after the other. */
+typedef struct places {
+    uint32_t first;
+    const disk_segment_now *segments;
+    uint32_t count;
+    uint32_t at, index; /* the next one */
+} places;
+
+static bool next_place(const scan *s, places *p, uint32_t *segment, uint32_t *slot)
 {
-    uint64_t units[DISK_BATCH];
-    uint64_t first = (uint64_t)segment * s->d->tier.geometry.segment_units + 1;
-    uint32_t slots = disk_slots_of(&s->d->tier.geometry, segment, stride);
-    for (uint32_t i = 0; i < slots; i += DISK_BATCH) {
-        uint32_t n = slots - i < DISK_BATCH ? slots - i : DISK_BATCH;
-        for (uint32_t k = 0; k < n; k++)
-            units[k] = first + (uint64_t)(i + k) * stride;
-        int r = read_pages(s, units, n);
-        for (uint32_t k = 0; r == 0 && k < n; k++)
-            r = judge_slot(s, (const disk_slot *)(void *)(s->pages + k * TIER_UNIT), (uint32_t)units[k], segment,
-                           stride, epoch);
-        if (r != 0)
-            return r;
+    for (; p->at < p->count; p->at++, p->index = 0) {
+        uint32_t stride = p->segments[p->at].stride;
+        if (p->index >= disk_slots_of(&s->d->tier.geometry, p->first + p->at, stride))
+            continue;
+        *segment = p->at;
+        *slot = (p->first + p->at) * s->d->tier.geometry.segment_units + 1 + p->index++ * stride;
+        return true;
     }
-    return 0;
+    return false;
+}
+
+static int scan_slots(scan *s, uint32_t first, const disk_segment_now *segments, uint32_t count)
+{
+    places asking = {.first = first, .segments = segments, .count = count}, taking = asking;
+    uint32_t segment, slot;
+    const void *page;
+    int r = 0;
+    bool more = true;
+    while (r == 0 && (more || s->taken < s->asked)) {
+        while (more && may_ask(s) && (more = next_place(s, &asking, &segment, &slot)))
+            ask(s, slot);
+        if (s->taken == s->asked)
+            continue;
+        next_place(s, &taking, &segment, &slot);
+        r = take(s, &page);
+        if (r == 0)
+            r = judge_slot(s, page, slot, first + segment, segments[segment].stride, segments[segment].epoch);
+    }
+    return r;
 }
 
 /* The segment's header is damaged: any whole slot header in it, dead or not, tells stride and epoch. */
-static int rescue(scan *s, uint32_t segment, uint32_t *stride, uint32_t *epoch)
+static int rescue(scan *s, uint32_t segment, disk_segment_now *now)
 {
-    uint64_t units[DISK_BATCH];
-    uint64_t first = (uint64_t)segment * s->d->tier.geometry.segment_units;
-    for (uint32_t at = 1; at < units_of(s->d, segment); at += DISK_BATCH) {
-        uint32_t n = units_of(s->d, segment) - at < DISK_BATCH ? units_of(s->d, segment) - at : DISK_BATCH;
-        for (uint32_t k = 0; k < n; k++)
-            units[k] = first + at + k;
-        int r = read_pages(s, units, n);
+    uint32_t first = segment * s->d->tier.geometry.segment_units, units = units_of(s->d, segment);
+    const void *page;
+    for (uint32_t asking = 1, at = 1; at < units; at++) {
+        while (asking < units && may_ask(s))
+            ask(s, first + asking++);
+        int r = take(s, &page);
         if (r != 0)
             return r;
-        for (uint32_t k = 0; k < n; k++) {
-            const disk_slot *h = (const disk_slot *)(void *)(s->pages + k * TIER_UNIT);
-            bool header = memcmp(h->magic, DISK_MAGIC_SLOT, 8) == 0 || memcmp(h->magic, DISK_MAGIC_DEAD, 8) == 0;
-            if (header && disk_page_whole(h) && belongs_here(s->d, h, (uint32_t)units[k]) && h->epoch > *epoch &&
-                h->stride >= 2 && (at + k - 1) % h->stride == 0) {
-                *stride = h->stride;
-                *epoch = h->epoch;
-            }
-        }
+        const disk_slot *h = page;
+        bool header = memcmp(h->magic, DISK_MAGIC_SLOT, 8) == 0 || memcmp(h->magic, DISK_MAGIC_DEAD, 8) == 0;
+        if (header && disk_page_whole(h) && belongs_here(s->d, h, first + at) && h->epoch > now->epoch &&
+            h->stride >= 2 && (at - 1) % h->stride == 0)
+            *now = (disk_segment_now){h->stride, h->epoch, false};
     }
     return 0;
 }
 
-static int scan_segment(scan *s, uint32_t segment, const disk_segment *h)
+/* ---- segments ---- */
+
+typedef enum segment_page { SEGMENT_UNUSED, SEGMENT_GOOD, SEGMENT_DAMAGED } segment_page;
+
+static segment_page judge_segment(const scan *s, uint32_t segment, const disk_segment *h, disk_segment_now *now)
 {
-    uint32_t stride = 0, epoch = 0;
+    *now = (disk_segment_now){.stride = 0};
     if (disk_page_zero(h))
+        return SEGMENT_UNUSED;
+    if (!disk_page_whole(h) || memcmp(h->magic, DISK_MAGIC_SEGMENT, 8) != 0 || h->version != DISK_FORMAT_VERSION ||
+        h->segment != segment || memcmp(h->uuid, s->d->super.uuid, 16) != 0)
+        return SEGMENT_DAMAGED;
+    *now = (disk_segment_now){h->stride, h->epoch, true};
+    return SEGMENT_GOOD;
+}
+
+static int segment_found(scan *s, uint32_t segment, segment_page page, disk_segment_now *now)
+{
+    if (page == SEGMENT_UNUSED)
         return 0;
-    bool whole = disk_page_whole(h) && memcmp(h->magic, DISK_MAGIC_SEGMENT, 8) == 0 &&
-                 h->version == DISK_FORMAT_VERSION && h->segment == segment &&
-                 memcmp(h->uuid, s->d->super.uuid, 16) == 0;
-    if (whole) {
-        stride = h->stride;
-        epoch = h->epoch;
-    } else {
+    if (page == SEGMENT_DAMAGED) {
         tier_slot bad = {.state = TIER_SEGMENT_BAD, .segment = segment, .what = "segment header"};
-        bad.slot = (uint32_t)((uint64_t)segment * s->d->tier.geometry.segment_units);
+        bad.slot = segment * s->d->tier.geometry.segment_units;
         int r = s->each(s->context, &bad);
         if (r == 0)
-            r = rescue(s, segment, &stride, &epoch);
-        if (r != 0 || stride == 0)
+            r = rescue(s, segment, now);
+        if (r != 0 || now->stride == 0)
             return r;
     }
-    s->d->on_medium[segment] = (disk_segment_now){stride, epoch, whole};
+    s->d->on_medium[segment] = *now;
     /* Also where the slots do not fit a last segment that became shorter: the epoch goes on from here. */
-    int r = s->segment(s->context, segment, stride, epoch);
-    if (r != 0 || stride < 2 || stride > units_of(s->d, segment) - 1)
-        return r;
-    return scan_slots(s, segment, stride, epoch);
+    return s->segment(s->context, segment, now->stride, now->epoch);
+}
+
+static int scan_segments(scan *s, uint32_t first, uint32_t count)
+{
+    segment_page pages[SEGMENTS];
+    disk_segment_now now[SEGMENTS];
+    const void *page;
+    int r = 0;
+    for (uint32_t asking = 0, i = 0; r == 0 && i < count; i++) {
+        while (asking < count && may_ask(s))
+            ask(s, (uint64_t)(first + asking++) * s->d->tier.geometry.segment_units);
+        r = take(s, &page);
+        if (r == 0)
+            pages[i] = judge_segment(s, first + i, page, &now[i]);
+    }
+    for (uint32_t i = 0; r == 0 && i < count; i++)
+        r = segment_found(s, first + i, pages[i], &now[i]);
+    return r == 0 ? scan_slots(s, first, now, count) : r;
 }
 
 int disk_scan(tier_medium *t, int (*segment)(void *, uint32_t, uint32_t, uint32_t), int (*each)(void *, const tier_slot *),
@@ -194,21 +266,20 @@ int disk_scan(tier_medium *t, int (*segment)(void *, uint32_t, uint32_t, uint32_
     if (d->half_created)
         return 0;
     memset(d->on_medium, 0, d->on_medium_bytes);
-    scan s = {.d = d, .segment = segment, .each = each, .context = context};
-    uint8_t *header = d->env->alloc(d->env, TIER_UNIT);
-    s.pages = d->env->alloc(d->env, DISK_BATCH * TIER_UNIT);
-    int r = header && s.pages ? 0 : -ENOMEM;
-    for (uint32_t i = 0; r == 0 && i < t->geometry.segment_count; i++) {
-        uint64_t unit = (uint64_t)i * t->geometry.segment_units;
-        r = read_pages(&s, &unit, 1);
-        if (r == 0) {
-            memcpy(header, s.pages, TIER_UNIT);
-            r = scan_segment(&s, i, (const disk_segment *)(void *)header);
-        }
+    size_t bytes = WINDOW * TIER_UNIT + sizeof(scan);
+    uint8_t *memory = d->env->alloc(d->env, bytes);
+    if (memory == NULL)
+        return -ENOMEM;
+    scan *s = (scan *)(void *)(memory + WINDOW * TIER_UNIT);
+    *s = (scan){.d = d, .segment = segment, .each = each, .context = context, .pages = memory};
+    s->stream = move_stream_open(d->engine);
+    int r = s->stream ? 0 : -ENOMEM;
+    for (uint32_t i = 0; r == 0 && i < t->geometry.segment_count; i += SEGMENTS)
+        r = scan_segments(s, i, t->geometry.segment_count - i < SEGMENTS ? t->geometry.segment_count - i : SEGMENTS);
+    if (s->stream) {
+        drop_asked(s);
+        move_stream_close(s->stream);
     }
-    if (header)
-        d->env->free(d->env, header, TIER_UNIT);
-    if (s.pages)
-        d->env->free(d->env, s.pages, DISK_BATCH * TIER_UNIT);
+    d->env->free(d->env, memory, bytes);
     return r;
 }
