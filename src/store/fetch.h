@@ -44,7 +44,13 @@ typedef struct fetch_batch {
     kvo_pin *pins;
     kvo_answer *answers;
     bool yields; /* takes no room from blocks that an intent keeps */
+    bool tentative; /* what is busy will be tried again, and is counted then */
 } fetch_batch;
+
+/* kvo_get() of checked arguments. */
+void store_get(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_get_options *o, bool tentative,
+               kvo_answer *answers);
+void store_count_get(kvo_store *s, int status);
 
 /* Fetches items[0 .. count), count <= STORE_WINDOW; every item ends FETCH_DONE. */
 void store_fetch(kvo_store *s, fetch_batch *batch, fetch_item *items, size_t count);

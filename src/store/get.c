@@ -80,6 +80,13 @@ static void drop_used(kvo_store *s, const kvo_answer *answers, size_t count, uin
     }
 }
 
+void store_count_get(kvo_store *s, int status)
+{
+    ledger_total_add(&s->ledger, LEDGER_GETS, 1);
+    if (status == KVO_MISS)
+        ledger_total_add(&s->ledger, LEDGER_GET_MISSES, 1);
+}
+
 static void window(kvo_store *s, fetch_batch *batch, fetch_item *items, size_t n)
 {
     store_fetch(s, batch, items, n);
@@ -88,9 +95,8 @@ static void window(kvo_store *s, fetch_batch *batch, fetch_item *items, size_t n
         if (items[i].status != KVO_OK)
             *answer = (kvo_answer){.tier = KVO_NO_TIER};
         answer->status = items[i].status;
-        ledger_total_add(&s->ledger, LEDGER_GETS, 1);
-        if (items[i].status == KVO_MISS)
-            ledger_total_add(&s->ledger, LEDGER_GET_MISSES, 1);
+        if (!batch->tentative || items[i].status != KVO_BUSY)
+            store_count_get(s, items[i].status);
     }
 }
 
@@ -105,7 +111,7 @@ static void touch_all(kvo_store *s, const fetch_batch *batch)
             store_touch(s, hit.record, batch->recency - hit.index);
 }
 
-static int fetch_all(kvo_store *s, fetch_batch *batch, const kvo_memory *memory)
+static void fetch_all(kvo_store *s, fetch_batch *batch, const kvo_memory *memory)
 {
     fetch_item items[STORE_WINDOW];
     const kvo_names *names = batch->names;
@@ -130,24 +136,31 @@ static int fetch_all(kvo_store *s, fetch_batch *batch, const kvo_memory *memory)
         }
         window(s, batch, items, n);
     }
-    return KVO_OK;
 }
 
-int kvo_get(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_get_options *options,
+void store_get(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_get_options *o, bool tentative,
+               kvo_answer *answers)
+{
+    fetch_batch batch = {
+        .names = names, .options = *o, .deliver = deliver_copy, .answers = answers, .tentative = tentative};
+    if (s->read_only)
+        batch.options.no_promote = 1;
+    fetch_all(s, &batch, memory);
+    if (!s->read_only)
+        drop_used(s, answers, names->count, o->deadline_ns);
+}
+
+int kvo_get(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_get_options *given,
             kvo_answer *answers)
 {
-    fetch_batch batch = {.names = names, .deliver = deliver_copy, .answers = answers};
-    int r = get_begin(s, names, options, &batch.options);
+    kvo_get_options options;
+    int r = get_begin(s, names, given, &options);
     if (r != KVO_OK)
         return r;
     if (memory == NULL || (names->count && (answers == NULL || memory->segments == NULL)))
         return KVO_E_ARGUMENT;
-    if (s->read_only)
-        batch.options.no_promote = 1;
-    r = fetch_all(s, &batch, memory);
-    if (!s->read_only)
-        drop_used(s, answers, names->count, batch.options.deadline_ns);
-    return r;
+    store_get(s, names, memory, &options, false, answers);
+    return KVO_OK;
 }
 
 /* ---- pins ---- */
@@ -216,7 +229,8 @@ int kvo_pin_blocks(kvo_store *s, const kvo_names *names, const kvo_get_options *
     for (size_t i = 0; i < names->count; i++)
         pins[i] = (kvo_pin){0};
     batch.options.no_promote = 0;
-    return fetch_all(s, &batch, NULL);
+    fetch_all(s, &batch, NULL);
+    return KVO_OK;
 }
 
 int kvo_unpin(kvo_store *s, kvo_pin *pins, size_t count)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "store/fetch.h"
 #include "store/put.h"
 
 #define BACKOFF_LEAST_NS 500000u
@@ -57,22 +58,26 @@ static uint64_t bytes_of(const store_job *job, size_t block)
     return store_segments_bytes(memory.segments, memory.segment_counts ? memory.segment_counts[0] : 1);
 }
 
-static int try_blocks(store_job *job, size_t first, size_t count)
+/* Each is tried without waiting. What is busy and may be tried again is not counted yet. */
+static void try_blocks(store_job *job, size_t first, size_t count)
 {
     kvo_store *s = job->queue->store;
     kvo_names names = names_part(job, first, count);
     kvo_answer *answers = job->answers + first;
+    bool tentative = job->deadline != 0;
+    if (job->kind == JOB_PREFETCH) {
+        store_prefetch(s, &names, 0, answers);
+        return;
+    }
+    kvo_memory memory = memory_part(job, first);
     if (job->kind == JOB_PUT) {
         kvo_put_options o = put_part(job, first);
-        kvo_memory memory = memory_part(job, first);
-        return kvo_put(s, &names, &memory, &o, answers);
+        store_put(s, &names, &memory, &o, tentative, answers);
+        return;
     }
     kvo_get_options o = job->get;
     o.deadline_ns = 0;
-    if (job->kind == JOB_PREFETCH)
-        return kvo_prefetch(s, &names, &o, answers);
-    kvo_memory memory = memory_part(job, first);
-    return kvo_get(s, &names, &memory, &o, answers);
+    store_get(s, &names, &memory, &o, tentative, answers);
 }
 
 /* ---- slices ---- */
@@ -89,12 +94,17 @@ static bool cut(const store_job *job) { return job->kind <= JOB_PREFETCH && !job
 /* What was not begun. */
 static void leave(store_job *job, int status)
 {
-    size_t count = job_count(job);
-    bool undone = job->next_block < count || job->again_count;
+    kvo_store *s = job->queue->store;
+    size_t count = job_count(job), undone = job->again_count + count - job->next_block;
     for (size_t i = 0; i < job->again_count; i++)
         job->answers[job->again[i]].status = status;
     for (size_t i = job->next_block; job->answers && i < count; i++)
         job->answers[i] = (kvo_answer){.status = status, .tier = KVO_NO_TIER};
+    for (size_t i = 0; status == KVO_BUSY && i < undone; i++)
+        if (job->kind == JOB_PUT)
+            store_count_put(s, status);
+        else if (job->kind == JOB_GET)
+            store_count_get(s, status);
     job->next_block = count;
     job->again_count = 0;
     if (status == KVO_CANCELLED && (undone || !cut(job)))
@@ -108,14 +118,11 @@ static void try_next(store_job *job)
     uint64_t bytes = 0;
     while (first + n < count && n < JOBS_SLICE_BLOCKS && bytes < JOBS_SLICE_BYTES)
         bytes += bytes_of(job, first + n++);
-    int r = try_blocks(job, first, n);
+    try_blocks(job, first, n);
     job->next_block += n;
-    for (size_t i = first; i < first + n; i++) {
-        if (r != KVO_OK)
-            job->answers[i] = (kvo_answer){.status = r, .tier = KVO_NO_TIER};
+    for (size_t i = first; i < first + n; i++)
         if (job->answers[i].status == KVO_BUSY && job->deadline != 0)
             job->again[job->again_count++] = (uint32_t)i;
-    }
 }
 
 /* Those that were busy, one by one. true: for some it was worth it. */
@@ -124,10 +131,10 @@ static bool try_again(store_job *job)
     size_t left = 0, before = job->again_count;
     for (size_t i = 0; i < before; i++) {
         uint32_t block = job->again[i];
-        bool stop = late(job) || atomic_load(&job->cancelled);
-        if (!stop && try_blocks(job, block, 1) == KVO_OK && job->answers[block].status != KVO_BUSY)
-            continue;
-        job->again[left++] = block;
+        if (!late(job) && !atomic_load(&job->cancelled))
+            try_blocks(job, block, 1);
+        if (job->answers[block].status == KVO_BUSY)
+            job->again[left++] = block;
     }
     job->again_count = left;
     return left < before;

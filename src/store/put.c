@@ -367,13 +367,14 @@ static int reserve_after(kvo_store *s, store_inflow *in, const block_identity *i
 
 /* in: NULL where the first tier is memory; else the answer may come later. */
 static void put_one(kvo_store *s, store_inflow *in, const kvo_names *names, size_t i, const kvo_segment *segments,
-                    uint32_t count, const kvo_put_options *o, uint64_t recency, uint64_t deadline,
+                    uint32_t count, const kvo_put_options *o, uint64_t recency, uint64_t deadline, bool tentative,
                     kvo_answer *answer)
 {
     uint64_t bytes = store_segments_bytes(segments, count);
     uint32_t record = BLOCK_NONE;
     *answer = (kvo_answer){.tier = KVO_NO_TIER};
-    atomic_fetch_add(&s->clock, 1);
+    if (!tentative)
+        atomic_fetch_add(&s->clock, 1);
     answer->status = store_put_length(s, names->space, bytes);
     if (!s->ghost && !store_segments_there(segments, count))
         answer->status = KVO_E_ARGUMENT;
@@ -382,6 +383,10 @@ static void put_one(kvo_store *s, store_inflow *in, const kvo_names *names, size
         store_put_identity(s, names, o, i, (uint32_t)bytes, &identity);
         answer->status = reserve_after(s, in, &identity, o, recency, deadline, &record, answer);
     }
+    if (tentative && answer->status == KVO_BUSY)
+        return;
+    if (tentative)
+        atomic_fetch_add(&s->clock, 1);
     if (answer->status == KVO_EXISTS)
         put_again(s, record, answer->handle, segments, count, recency, o->trust_name != 0);
     if (answer->status == KVO_OK) {
@@ -399,6 +404,22 @@ static void put_one(kvo_store *s, store_inflow *in, const kvo_names *names, size
     store_count_put(s, answer->status);
 }
 
+void store_put(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_put_options *o,
+               bool tentative, kvo_answer *answers)
+{
+    uint64_t deadline = store_deadline(s, o->deadline_ns), base = atomic_load(&s->clock);
+    const kvo_segment *segments = memory->segments;
+    store_inflow inflow, *in = store_inflow_begin(s, &inflow);
+    for (size_t i = 0; i < names->count; i++) {
+        uint32_t count = memory->segment_counts ? memory->segment_counts[i] : 1;
+        put_one(s, in, names, i, segments, count, o, base + names->count - i, deadline, tentative, &answers[i]);
+        segments += count;
+    }
+    store_inflow_end(s, in);
+    if (o->level > KVO_SEALED)
+        store_sync_answers(s, answers, names->count, o->level, deadline);
+}
+
 int kvo_put(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_put_options *options,
             kvo_answer *answers)
 {
@@ -408,16 +429,6 @@ int kvo_put(kvo_store *s, const kvo_names *names, const kvo_memory *memory, cons
         return r;
     if (memory == NULL || (names->count && (answers == NULL || memory->segments == NULL)))
         return KVO_E_ARGUMENT;
-    uint64_t deadline = store_deadline(s, o.deadline_ns), base = atomic_load(&s->clock);
-    const kvo_segment *segments = memory->segments;
-    store_inflow inflow, *in = store_inflow_begin(s, &inflow);
-    for (size_t i = 0; i < names->count; i++) {
-        uint32_t count = memory->segment_counts ? memory->segment_counts[i] : 1;
-        put_one(s, in, names, i, segments, count, &o, base + names->count - i, deadline, &answers[i]);
-        segments += count;
-    }
-    store_inflow_end(s, in);
-    if (o.level > KVO_SEALED)
-        store_sync_answers(s, answers, names->count, o.level, deadline);
+    store_put(s, names, memory, &o, false, answers);
     return KVO_OK;
 }

@@ -25,6 +25,9 @@ void store_set_digest(kvo_store *s, uint32_t record, const uint8_t digest[16]);
 int store_seal(kvo_store *s, uint32_t record, int generation);
 void store_abort(kvo_store *s, uint32_t record);
 void store_count_put(kvo_store *s, int status);
+/* kvo_put() of checked arguments. tentative: what is busy will be tried again, and is counted then. */
+void store_put(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_put_options *o,
+               bool tentative, kvo_answer *answers);
 /* From the payload's end to the whole page. */
 void store_zero_tail(void *memory, uint32_t payload_bytes);
 /* Whether two digests agree. */

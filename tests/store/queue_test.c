@@ -297,6 +297,7 @@ static void test_deadlines(void **state)
     }
     kvo_put_options o = KVO_PUT_OPTIONS_INIT;
     static const uint64_t deadlines[] = {0, 1, 30000000u};
+    kvo_stat before = store_stat();
     for (size_t k = 0; k < 3; k++) {
         batch b = batch_of(100, 3, BYTES, true);
         o.deadline_ns = deadlines[k];
@@ -307,6 +308,9 @@ static void test_deadlines(void **state)
             assert_int_equal(b.answers[i].status, KVO_BUSY);
         batch_free(&b);
     }
+    /* However often a block was tried, it is one put. */
+    assert_int_equal(store_stat().puts - before.puts, 9);
+    assert_int_equal(store_stat().put_busy - before.put_busy, 9);
     assert_int_equal(kvo_unpin(store, pins, 4), KVO_OK);
     close_store();
 }

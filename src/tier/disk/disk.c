@@ -323,7 +323,6 @@ static void disk_close(tier_medium *t)
     disk_streams_free(d);
     if (d->on_medium)
         env->free(env, d->on_medium, d->on_medium_bytes);
-    pthread_cond_destroy(&d->writer_left);
     pthread_mutex_destroy(&d->lock);
     env->free(env, d->path, d->path_bytes);
     env->free(env, d, sizeof *d);
@@ -363,7 +362,6 @@ static disk *disk_new(const tier_config *config)
     d->tier.path = d->path;
     d->tier.data_path = d->data_path;
     pthread_mutex_init(&d->lock, NULL);
-    pthread_cond_init(&d->writer_left, NULL);
     return d;
 }
 

@@ -8,7 +8,6 @@
 #include "tier/disk/format.h"
 
 #define DISK_BATCH 64u   /* transfers handed to the engine at once */
-#define DISK_WRITERS 64u /* streams of writes, and other batches, at the same time */
 
 typedef struct disk_note_file {
     int file[2];
@@ -22,6 +21,12 @@ typedef struct disk_segment_now {
     uint32_t stride, epoch;
     bool known; /* by a header that is whole; else by its slots, and it is written again */
 } disk_segment_now;
+
+/* A stream or batch while it writes: the lowest of its write numbers that is not complete. */
+typedef struct disk_writer {
+    struct disk_writer *next, **at;
+    uint64_t lowest;
+} disk_writer;
 
 typedef struct disk {
     tier_medium tier;
@@ -49,8 +54,7 @@ typedef struct disk {
     uint64_t mark;    /* slots written after this may be unfinished (after a crash) */
 
     pthread_mutex_t lock; /* those below */
-    pthread_cond_t writer_left;
-    uint64_t writing[DISK_WRITERS]; /* lowest write number on its way of each; 0 = free */
+    struct disk_writer *writers; /* with writes on their way */
     uint64_t flushed;
     disk_segment_now *on_medium;
     size_t on_medium_bytes;
@@ -67,9 +71,9 @@ void disk_log(disk *d, const char *format, ...) __attribute__((format(printf, 2,
 /* All writes up to this number are complete. Under d->lock. */
 uint64_t disk_mark(disk *d);
 
-/* The first of `count` new write numbers, and a place in `writing`; waits for one. */
-uint64_t disk_numbers_begin(disk *d, size_t count, unsigned *place);
-void disk_numbers_end(disk *d, unsigned place);
+/* The first of `count` new write numbers, which are on their way until the end. */
+uint64_t disk_numbers_begin(disk *d, size_t count, disk_writer *writer);
+void disk_numbers_end(disk *d, disk_writer *writer);
 
 /* stream.c */
 tier_stream *disk_stream_open(tier_medium *t, bool write);

@@ -38,36 +38,31 @@ bool disk_page_zero(const void *page)
 uint64_t disk_mark(disk *d)
 {
     uint64_t mark = atomic_load(d->write_number);
-    for (unsigned i = 0; i < DISK_WRITERS; i++)
-        if (d->writing[i] && d->writing[i] <= mark)
-            mark = d->writing[i] - 1;
+    for (const disk_writer *w = d->writers; w; w = w->next)
+        if (w->lowest <= mark)
+            mark = w->lowest - 1;
     return mark;
 }
 
-static unsigned free_place(const disk *d)
-{
-    unsigned place = 0;
-    while (place < DISK_WRITERS && d->writing[place])
-        place++;
-    return place;
-}
-
-uint64_t disk_numbers_begin(disk *d, size_t count, unsigned *place)
+uint64_t disk_numbers_begin(disk *d, size_t count, disk_writer *writer)
 {
     pthread_mutex_lock(&d->lock);
-    while ((*place = free_place(d)) == DISK_WRITERS)
-        pthread_cond_wait(&d->writer_left, &d->lock);
-    uint64_t first = atomic_fetch_add(d->write_number, count) + 1;
-    d->writing[*place] = first;
+    writer->lowest = atomic_fetch_add(d->write_number, count) + 1;
+    writer->at = &d->writers;
+    writer->next = d->writers;
+    if (writer->next)
+        writer->next->at = &writer->next;
+    d->writers = writer;
     pthread_mutex_unlock(&d->lock);
-    return first;
+    return writer->lowest;
 }
 
-void disk_numbers_end(disk *d, unsigned place)
+void disk_numbers_end(disk *d, disk_writer *writer)
 {
     pthread_mutex_lock(&d->lock);
-    d->writing[place] = 0;
-    pthread_cond_signal(&d->writer_left);
+    *writer->at = writer->next;
+    if (writer->next)
+        writer->next->at = writer->at;
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -166,8 +161,8 @@ static void dead_fill(disk *d, uint32_t slot, uint64_t number, disk_slot *h)
 static int invalidate_batch(disk *d, const uint32_t *slots, size_t count, disk_slot *pages)
 {
     move_transfer transfers[DISK_BATCH];
-    unsigned place;
-    uint64_t number = disk_numbers_begin(d, count, &place);
+    disk_writer writer;
+    uint64_t number = disk_numbers_begin(d, count, &writer);
     for (size_t i = 0; i < count; i++) {
         dead_fill(d, slots[i], number + i, &pages[i]);
         transfers[i] = (move_transfer){.file = d->data_file,
@@ -181,7 +176,7 @@ static int invalidate_batch(disk *d, const uint32_t *slots, size_t count, disk_s
     for (size_t i = 0; i < count; i++)
         if (transfers[i].result != TIER_UNIT)
             result = transfers[i].result < 0 ? (int)transfers[i].result : -EIO;
-    disk_numbers_end(d, place);
+    disk_numbers_end(d, &writer);
     d->account.add(d->account.context, true, count * TIER_UNIT, 0);
     return result;
 }

@@ -20,7 +20,7 @@ typedef struct disk_stream {
     tier_stream base;
     move_stream *move;
     uint64_t used;           /* one bit a transfer */
-    unsigned place;          /* in disk.writing, while a write is in flight */
+    disk_writer writer;      /* while a write is in flight */
     uint32_t writes;         /* in flight */
     tier_io *failed;         /* before they began */
     uint64_t metadata, padding;
@@ -105,10 +105,10 @@ void disk_streams_free(disk *d)
 static void number_begin(disk *d, disk_stream *x, disk_transfer *t)
 {
     if (x->writes++ == 0) {
-        t->number = disk_numbers_begin(d, 1, &x->place);
+        t->number = disk_numbers_begin(d, 1, &x->writer);
         return;
     }
-    /* The stream's place stands for all of its numbers: they rise, so the first one is the lowest. */
+    /* The stream's entry stands for all of its numbers: they rise, so the first one is the lowest. */
     t->number = atomic_fetch_add(d->write_number, 1) + 1;
 }
 
@@ -116,7 +116,7 @@ static void number_end(disk *d, disk_stream *x, const disk_transfer *t)
 {
     uint64_t lowest = UINT64_MAX;
     if (--x->writes == 0) {
-        disk_numbers_end(d, x->place);
+        disk_numbers_end(d, &x->writer);
         return;
     }
     for (uint64_t used = x->used; used; used &= used - 1) {
@@ -125,7 +125,7 @@ static void number_end(disk *d, disk_stream *x, const disk_transfer *t)
     }
     KVO_ASSERT(lowest != t->number);
     pthread_mutex_lock(&d->lock);
-    d->writing[x->place] = lowest;
+    x->writer.lowest = lowest;
     pthread_mutex_unlock(&d->lock);
 }
 
