@@ -6,10 +6,11 @@
 
 #include "base/check.h"
 
-/* Four blocks a bucket of seven: about one bucket in twenty overflows (Poisson), and there are
-   five times as many for those; names are hashes, so chains stay short. */
-static uint32_t buckets_for(uint32_t records_max) { return records_max / 4 + 1; }
-static uint32_t overflow_for(uint32_t records_max) { return records_max / 16 + 64; }
+/* Six blocks a bucket of ten. Names are hashes, so at first one bucket in 23 overflows (Poisson); as entries
+   never move, overflow buckets stay in use while their home has room again, and for random comings and goings
+   up to 0.028 of them a block were counted. There are 0.042. */
+static uint32_t buckets_for(uint32_t records_max) { return records_max / 6 + 1; }
+static uint32_t overflow_for(uint32_t records_max) { return records_max / 24 + 64; }
 
 size_t index_bytes_for(uint32_t records_max)
 {
@@ -49,23 +50,59 @@ static uint32_t home(const index_table *ix, uint64_t hash)
     return (uint32_t)(((hash & 0xffffffffu) * ix->bucket_count) >> 32);
 }
 
-static uint64_t entry_make(uint64_t hash, uint32_t record)
+/* ---- one bucket ---- */
+
+#define LANES 0x0001000100010001u
+#define NEXT_SHIFT 32
+
+/* Never 0, which is an empty entry's. */
+static uint64_t tag_of(uint64_t hash) { return hash >> 48 ? hash >> 48 : 1; }
+
+/* The highest bit of each lane of 16 that is 0. */
+static uint64_t zero_lanes(uint64_t x)
 {
-    return (hash & 0xffffffff00000000u) | (uint64_t)(record + 1u);
+    const uint64_t low = 0x7fff * LANES;
+    return ~(((x & low) + low) | x | low);
+}
+
+/* The entries with this tag, each a bit: of the ith word's lane l it is bit 16 l + i. */
+static uint64_t with_tag(const index_bucket *b, uint64_t tag)
+{
+    uint64_t want = tag * LANES, other = LANES << NEXT_SHIFT; /* what `next` says is no tag */
+    return zero_lanes(word_load(&b->tags[0]) ^ want) >> 15 | zero_lanes(word_load(&b->tags[1]) ^ want) >> 14 |
+           zero_lanes(((word_load(&b->tags[2]) ^ want) & 0xffffffffu) | other) >> 13;
+}
+
+static unsigned lowest_entry(uint64_t entries)
+{
+    unsigned bit = (unsigned)__builtin_ctzll(entries);
+    return bit % 16 * 4 + bit / 16;
+}
+
+static uint32_t record_of(const index_bucket *b, unsigned entry)
+{
+    return atomic_load_explicit(&b->record[entry], memory_order_acquire);
+}
+
+/* A reader that finds the tag finds the record. */
+static void entry_set(index_bucket *b, unsigned entry, uint64_t tag, uint32_t record)
+{
+    atomic_store_explicit(&b->record[entry], record, memory_order_release);
+    word_store(&b->tags[entry / 4], word_load(&b->tags[entry / 4]) | tag << 16 * (entry % 4));
+}
+
+static void entry_clear(index_bucket *b, unsigned entry)
+{
+    word_store(&b->tags[entry / 4], word_load(&b->tags[entry / 4]) & ~(0xffffull << 16 * (entry % 4)));
 }
 
 static const index_bucket *next_of(const index_table *ix, const index_bucket *b)
 {
-    uint64_t next = word_load(&b->next);
+    uint64_t next = word_load(&b->tags[2]) >> NEXT_SHIFT;
     return next ? &ix->buckets[ix->bucket_count + next - 1] : NULL;
 }
 
-/* The entry's record, or BLOCK_NONE, if its half of the hash is the one wanted. */
-static uint32_t entry_record(const index_bucket *b, unsigned i, uint64_t hash)
-{
-    uint64_t e = word_load(&b->entry[i]);
-    return (e ^ hash) >> 32 == 0 ? (uint32_t)e - 1u : BLOCK_NONE;
-}
+/* ---- readers ---- */
 
 /* What a reader of an identity does after it, with the record's life from before. */
 static bool still(const index_table *ix, uint32_t record, uint64_t before, uint64_t *life)
@@ -86,9 +123,9 @@ static bool entry_is(const index_table *ix, uint32_t record, const block_identit
 uint32_t index_find(const index_table *ix, const block_identity *key, uint64_t *life)
 {
     for (const index_bucket *b = &ix->buckets[home(ix, key->key_hash)]; b; b = next_of(ix, b))
-        for (unsigned i = 0; i < 7; i++) {
-            uint32_t record = entry_record(b, i, key->key_hash);
-            if (record != BLOCK_NONE && entry_is(ix, record, key, life))
+        for (uint64_t found = with_tag(b, tag_of(key->key_hash)); found; found &= found - 1) {
+            uint32_t record = record_of(b, lowest_entry(found));
+            if (entry_is(ix, record, key, life))
                 return record;
         }
     return BLOCK_NONE;
@@ -97,9 +134,9 @@ uint32_t index_find(const index_table *ix, const block_identity *key, uint64_t *
 uint32_t index_find_hash(const index_table *ix, uint64_t key_hash)
 {
     for (const index_bucket *b = &ix->buckets[home(ix, key_hash)]; b; b = next_of(ix, b))
-        for (unsigned i = 0; i < 7; i++) {
-            uint32_t record = entry_record(b, i, key_hash);
-            if (record != BLOCK_NONE && identity_hash_of(&ix->identities[record]) == key_hash)
+        for (uint64_t found = with_tag(b, tag_of(key_hash)); found; found &= found - 1) {
+            uint32_t record = record_of(b, lowest_entry(found));
+            if (identity_hash_of(&ix->identities[record]) == key_hash)
                 return record;
         }
     return BLOCK_NONE;
@@ -115,23 +152,13 @@ void index_batch_begin(index_batch *batch, const index_table *ix, const kvo_name
     identity_names_begin(&batch->names, names);
 }
 
-/* Which of the bucket's entries have the hash, one bit each. All are looked at: where the right one
-   stands is as good as random, and a branch on it would be guessed wrong. */
-static unsigned bucket_matches(const index_bucket *b, uint64_t hash)
-{
-    unsigned matches = 0;
-    for (unsigned i = 0; i < 7; i++)
-        matches |= (unsigned)((word_load(&b->entry[i]) ^ hash) >> 32 == 0) << i;
-    return matches;
-}
-
 static uint32_t candidate(const index_table *ix, uint64_t hash)
 {
     for (const index_bucket *b = &ix->buckets[home(ix, hash)]; b; b = next_of(ix, b)) {
-        unsigned matches = bucket_matches(b, hash);
-        uint32_t record = matches ? entry_record(b, (unsigned)__builtin_ctz(matches), hash) : BLOCK_NONE;
-        if (record == BLOCK_NONE)
+        uint64_t found = with_tag(b, tag_of(hash));
+        if (found == 0)
             continue;
+        uint32_t record = record_of(b, lowest_entry(found));
         __builtin_prefetch(&ix->records[record]);
         __builtin_prefetch(&ix->identities[record]);
         __builtin_prefetch(&ix->identities[record].word[8]);
@@ -165,9 +192,9 @@ static uint32_t find_among(const index_batch *batch, size_t i, uint64_t hash, ui
 {
     const index_table *ix = batch->index;
     for (const index_bucket *b = &ix->buckets[home(ix, hash)]; b; b = next_of(ix, b))
-        for (unsigned k = 0; k < 7; k++) {
-            uint32_t record = entry_record(b, k, hash);
-            if (record != BLOCK_NONE && entry_named(batch, record, i, life))
+        for (uint64_t found = with_tag(b, tag_of(hash)); found; found &= found - 1) {
+            uint32_t record = record_of(b, lowest_entry(found));
+            if (entry_named(batch, record, i, life))
                 return record;
         }
     return BLOCK_NONE;
@@ -183,28 +210,27 @@ uint32_t index_batch_find(index_batch *batch, size_t i, uint64_t *life)
     return find_among(batch, i, batch->hash[i - batch->first], life);
 }
 
-static _Atomic uint64_t *empty_entry(index_bucket *b)
+/* ---- writers ---- */
+
+static void link_set(index_bucket *b, uint64_t next)
 {
-    for (unsigned i = 0; i < 7; i++)
-        if (word_load(&b->entry[i]) == 0)
-            return &b->entry[i];
-    return NULL;
+    word_store(&b->tags[2], (word_load(&b->tags[2]) & 0xffffffffu) | next << NEXT_SHIFT);
 }
 
 bool index_insert(index_table *ix, uint64_t key_hash, uint32_t record)
 {
     for (index_bucket *b = &ix->buckets[home(ix, key_hash)];;) {
-        _Atomic uint64_t *e = empty_entry(b);
-        if (e) {
-            word_store(e, entry_make(key_hash, record));
+        uint64_t empty = with_tag(b, 0);
+        if (empty) {
+            entry_set(b, lowest_entry(empty), tag_of(key_hash), record);
             return true;
         }
-        uint64_t next = word_load(&b->next);
+        uint64_t next = word_load(&b->tags[2]) >> NEXT_SHIFT;
         if (next == 0) {
             if (ix->spare_count == 0)
                 return false;
             next = ix->spare[--ix->spare_count] + 1u;
-            word_store(&b->next, next);
+            link_set(b, next);
         }
         b = &ix->buckets[ix->bucket_count + next - 1];
     }
@@ -212,34 +238,30 @@ bool index_insert(index_table *ix, uint64_t key_hash, uint32_t record)
 
 static bool bucket_empty(const index_bucket *b)
 {
-    for (unsigned i = 0; i < 7; i++)
-        if (word_load(&b->entry[i]))
-            return false;
-    return true;
+    return (word_load(&b->tags[0]) | word_load(&b->tags[1]) | (word_load(&b->tags[2]) & 0xffffffffu)) == 0;
 }
 
 /* Only the last of a chain is taken off it: a reader that stands there has nothing more to see, and
    what it reads there afterwards is checked against the full name like everything else. */
 static void unlink_empty_tail(index_table *ix, index_bucket *before, index_bucket *b)
 {
-    if (before == NULL || word_load(&b->next) != 0 || !bucket_empty(b))
+    if (before == NULL || next_of(ix, b) || !bucket_empty(b))
         return;
-    word_store(&before->next, 0);
+    link_set(before, 0);
     ix->spare[ix->spare_count++] = (uint32_t)(b - ix->buckets) - ix->bucket_count;
 }
 
 void index_remove(index_table *ix, uint64_t key_hash, uint32_t record)
 {
-    uint64_t entry = entry_make(key_hash, record);
     index_bucket *before = NULL;
     for (index_bucket *b = &ix->buckets[home(ix, key_hash)]; b;) {
-        for (unsigned i = 0; i < 7; i++)
-            if (word_load(&b->entry[i]) == entry) {
-                word_store(&b->entry[i], 0);
+        for (uint64_t found = with_tag(b, tag_of(key_hash)); found; found &= found - 1)
+            if (record_of(b, lowest_entry(found)) == record) {
+                entry_clear(b, lowest_entry(found));
                 unlink_empty_tail(ix, before, b);
                 return;
             }
-        uint64_t next = word_load(&b->next);
+        uint64_t next = word_load(&b->tags[2]) >> NEXT_SHIFT;
         before = b;
         b = next ? &ix->buckets[ix->bucket_count + next - 1] : NULL;
     }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Name to record. A bucket is one cache line: seven entries and a link to an overflow bucket.
- * Entries never move, so readers need no lock and cannot miss a block that stays: they read an
- * entry, compare the full name in the identity, and check that the record's incarnation was the
+ * Name to record. A bucket is one cache line: ten entries and a link to an overflow bucket. An entry is a tag
+ * of 16 bits and a record; tags lie together, so that all are compared at once.
+ * Entries never move, so readers need no lock and cannot miss a block that stays: they find a tag, read the
+ * record beside it, compare the full name in the identity, and check that the record's incarnation was the
  * same before and after. Writers hold the store's lock.
  */
 #ifndef INDEX_INDEX_H
@@ -11,9 +12,10 @@
 #include "base/env.h"
 #include "block/identity.h"
 
+#define INDEX_ENTRIES 10u
 typedef struct index_bucket {
-    _Atomic uint64_t entry[7]; /* high half of the hash 32 | record + 1: 32; 0 = empty */
-    _Atomic uint64_t next;     /* overflow bucket + 1; 0 = none */
+    _Atomic uint64_t tags[3]; /* four each; the last has two, and above them the overflow bucket + 1 (0: none) */
+    _Atomic uint32_t record[INDEX_ENTRIES];
 } index_bucket;
 
 static_assert(sizeof(index_bucket) == 64, "a bucket is one cache line");
