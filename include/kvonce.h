@@ -791,7 +791,7 @@ typedef struct kvo_stat {
     uint64_t digest_conflicts;  /* puts of a stored name with other bytes */
     uint64_t rewrites, removes;
     uint64_t pinned_blocks, held_blocks, reserved_blocks;
-    uint64_t control_bytes;     /* memory of records, identities, index and tables */
+    uint64_t control_bytes;     /* all memory but payload's, transfers' and submitted jobs' */
     uint64_t recovered_blocks;  /* found at open */
     uint64_t unfinished_slots;  /* at open: writes that a crash cut short */
     uint64_t damaged_slots;     /* at open: unreadable slot headers */

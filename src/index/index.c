@@ -94,6 +94,7 @@ static void entry_set(index_bucket *b, unsigned entry, uint64_t tag, uint32_t re
 static void entry_clear(index_bucket *b, unsigned entry)
 {
     word_store(&b->tags[entry / 4], word_load(&b->tags[entry / 4]) & ~(0xffffull << 16 * (entry % 4)));
+    atomic_store_explicit(&b->record[entry], 0, memory_order_release); /* equal contents are equal tables */
 }
 
 static const index_bucket *next_of(const index_table *ix, const index_bucket *b)

@@ -30,6 +30,11 @@ void ledger_close(ledger *l)
     l->tenant_slots = NULL;
 }
 
+size_t ledger_memory_bytes(const ledger *l)
+{
+    return l->account_count * l->rows_bytes + l->tenant_slot_count * sizeof *l->tenant_slots;
+}
+
 int ledger_account_of(ledger *l, const char *name)
 {
     for (uint32_t i = 0; i < l->account_count; i++)

@@ -74,6 +74,7 @@ typedef struct ledger {
 /* 0 or -ENOMEM. */
 int ledger_open(ledger *l, base_env *env, uint32_t tenants_max);
 void ledger_close(ledger *l);
+size_t ledger_memory_bytes(const ledger *l);
 /* The account of that name, made if it is new; -ENOSPC if there are too many. */
 int ledger_account_of(ledger *l, const char *name);
 

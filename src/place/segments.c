@@ -77,14 +77,19 @@ uint64_t place_geometry_units(const place_geometry *g)
     return (uint64_t)(g->segment_count - 1) * g->segment_units + g->last_units;
 }
 
-static uint32_t words_for(const place_geometry *g)
+static uint32_t usual_slots_of(const place_geometry *g, uint64_t usual_bytes)
 {
-    return (g->segment_units / (g->header_units + 1) + 63) / 64;
+    uint32_t slots = (g->segment_units - g->header_units) / (g->header_units + place_payload_units(usual_bytes));
+    return slots ? slots : 1;
 }
 
-size_t place_segments_bytes_for(const place_geometry *g)
+/* Bits, then numbers. */
+static uint32_t table_words(uint32_t slots, bool numbers) { return (slots + 63) / 64 + (numbers ? (slots + 1) / 2 : 0); }
+
+size_t place_segments_bytes_for(const place_geometry *g, uint64_t usual_bytes, bool numbers)
 {
-    return (size_t)g->segment_count * (sizeof(place_segment) + (size_t)words_for(g) * 8);
+    size_t table = table_words(usual_slots_of(g, usual_bytes), numbers) * sizeof(uint64_t);
+    return g->segment_count * (sizeof(place_segment) + table);
 }
 
 static void link_first(place_segments *p, uint32_t *first, uint32_t i)
@@ -109,21 +114,66 @@ static void unlink_segment(place_segments *p, uint32_t *first, uint32_t i)
     s->next = s->prev = 0;
 }
 
-int place_segments_open(place_segments *p, base_env *env, const place_geometry *g)
+/* ---- a segment's table ---- */
+
+static uint64_t *bits_of(const place_segments *p, uint32_t segment)
 {
-    *p = (place_segments){.env = env, .infinite = g == NULL};
+    uint64_t *own = p->segments[segment].own;
+    return own ? own : p->tables + (size_t)segment * p->table_words;
+}
+
+static uint32_t *numbers_of(const place_segments *p, uint32_t segment)
+{
+    return (uint32_t *)(void *)(bits_of(p, segment) + (p->segments[segment].slots + 63) / 64);
+}
+
+static size_t own_bytes(const place_segments *p, uint32_t segment)
+{
+    return table_words(p->segments[segment].slots, p->numbers) * sizeof(uint64_t);
+}
+
+static void table_free(place_segments *p, uint32_t segment)
+{
+    place_segment *s = &p->segments[segment];
+    if (s->own == NULL)
+        return;
+    p->bytes -= own_bytes(p, segment);
+    p->env->free(p->env, s->own, own_bytes(p, segment));
+    s->own = NULL;
+}
+
+/* Without memory for its slots the segment has as many as there is a table for. */
+static void table_make(place_segments *p, uint32_t segment)
+{
+    place_segment *s = &p->segments[segment];
+    if (s->slots > p->usual_slots) {
+        s->own = p->env->alloc(p->env, own_bytes(p, segment));
+        if (s->own) {
+            p->bytes += own_bytes(p, segment);
+            return;
+        }
+        s->slots = p->usual_slots;
+        p->short_of_memory = true;
+    }
+    memset(bits_of(p, segment), 0, own_bytes(p, segment));
+}
+
+int place_segments_open(place_segments *p, base_env *env, const place_geometry *g, uint64_t usual_bytes, bool numbers)
+{
+    *p = (place_segments){.env = env, .infinite = g == NULL, .numbers = numbers};
     if (p->infinite)
         return 0;
     p->header_units = g->header_units;
     p->segment_units = g->segment_units;
     p->segment_count = g->segment_count;
     p->last_units = g->last_units;
-    p->words_per_segment = words_for(g);
-    p->bytes = place_segments_bytes_for(g);
+    p->usual_slots = usual_slots_of(g, usual_bytes);
+    p->table_words = table_words(p->usual_slots, numbers);
+    p->bytes = place_segments_bytes_for(g, usual_bytes, numbers);
     p->segments = env->alloc(env, p->bytes);
     if (p->segments == NULL)
         return -ENOMEM;
-    p->bits = (uint64_t *)(void *)(p->segments + p->segment_count);
+    p->tables = (uint64_t *)(void *)(p->segments + p->segment_count);
     for (uint32_t i = p->segment_count; i-- > 0;)
         link_first(p, &p->free_first, i);
     return 0;
@@ -131,6 +181,8 @@ int place_segments_open(place_segments *p, base_env *env, const place_geometry *
 
 void place_segments_close(place_segments *p)
 {
+    for (uint32_t i = 0; p->segments && i < p->segment_count; i++)
+        table_free(p, i);
     if (p->segments)
         p->env->free(p->env, p->segments, p->bytes);
     p->segments = NULL;
@@ -203,18 +255,23 @@ uint64_t place_capacity(const place_segments *p, uint64_t payload_bytes)
     return n + (p->last_units - p->header_units) / stride;
 }
 
+uint32_t place_slots_of(const place_segments *p, uint32_t segment, uint32_t stride)
+{
+    return (units_of(p, segment) - p->header_units) / stride;
+}
+
 static void segment_assign(place_segments *p, place_class *c, uint32_t i)
 {
     place_segment *s = &p->segments[i];
     unlink_segment(p, &p->free_first, i);
     s->stride = c->stride;
-    s->slots = (units_of(p, i) - p->header_units) / c->stride;
+    s->slots = place_slots_of(p, i, c->stride);
     s->used = 0;
     if (s->last_stride != c->stride)
         s->epoch++;
     s->last_stride = c->stride;
     c->segments++;
-    memset(p->bits + (size_t)i * p->words_per_segment, 0, (size_t)p->words_per_segment * 8);
+    table_make(p, i);
     if (s->slots)
         link_first(p, &c->with_room, i);
 }
@@ -238,7 +295,7 @@ static uint32_t slot_at(const place_segments *p, uint32_t segment, uint32_t inde
 static void mark_used(place_segments *p, place_class *c, uint32_t segment, uint32_t index)
 {
     place_segment *s = &p->segments[segment];
-    bits_set(p->bits + (size_t)segment * p->words_per_segment, index);
+    bits_set(bits_of(p, segment), index);
     p->used_units += s->stride;
     p->used_slots++;
     if (++s->used == s->slots)
@@ -255,7 +312,7 @@ uint32_t place_slot_take(place_segments *p, uint32_t stride)
     if (c->with_room == 0 && !segment_for(p, c))
         return PLACE_SLOT_NONE;
     uint32_t segment = c->with_room - 1;
-    const uint64_t *bits = p->bits + (size_t)segment * p->words_per_segment;
+    const uint64_t *bits = bits_of(p, segment);
     uint32_t word = 0;
     while (bits[word] == UINT64_MAX)
         word++;
@@ -272,6 +329,7 @@ static void segment_release(place_segments *p, place_class *c, uint32_t segment)
         unlink_segment(p, &c->with_room, segment);
     p->segments[segment].draining = false;
     c->segments--;
+    table_free(p, segment);
     p->segments[segment].stride = p->segments[segment].slots = 0;
     link_first(p, &p->free_first, segment);
 }
@@ -317,7 +375,9 @@ void place_slot_free(place_segments *p, uint32_t slot)
     place_segment *s = &p->segments[segment];
     place_class *c = class_find(p, s->stride);
     KVO_ASSERT(place_slot_used(p, slot));
-    bits_clear(p->bits + (size_t)segment * p->words_per_segment, index);
+    bits_clear(bits_of(p, segment), index);
+    if (p->numbers)
+        numbers_of(p, segment)[index] = 0;
     p->used_units -= s->stride;
     if (s->used-- == s->slots && !s->draining)
         link_first(p, &c->with_room, segment);
@@ -331,7 +391,19 @@ bool place_slot_used(const place_segments *p, uint32_t slot)
     if (segment >= p->segment_count || p->segments[segment].stride == 0)
         return false;
     uint32_t index = place_slot_index(p, slot);
-    return bits_get(p->bits + (size_t)segment * p->words_per_segment, index);
+    return bits_get(bits_of(p, segment), index);
+}
+
+void place_slot_number(place_segments *p, uint32_t slot, uint32_t number)
+{
+    KVO_ASSERT(p->numbers && place_slot_used(p, slot));
+    numbers_of(p, place_segment_of(p, slot))[place_slot_index(p, slot)] = number;
+}
+
+uint32_t place_number_at(const place_segments *p, uint32_t segment, uint32_t index)
+{
+    bool there = segment < p->segment_count && index < p->segments[segment].slots;
+    return there ? numbers_of(p, segment)[index] : 0;
 }
 
 bool place_segment_restore(place_segments *p, uint32_t segment, uint32_t stride, uint32_t epoch)

@@ -13,8 +13,14 @@
 #define PLACE_UNIT 4096u /* slots begin at multiples of this; a slot number counts units */
 #define PLACE_SLOT_NONE UINT32_MAX
 
+/*
+ * Of each slot it is known whether it is in use (one bit) and, where the caller wants it, a number of the
+ * caller's. A segment's table has room for slots of the usual size; one that serves smaller slots gets a table of
+ * its own while it does.
+ */
 typedef struct place_segment {
-    _Alignas(uint64_t) uint32_t stride; /* units of a slot; 0 = free. The table of bits follows an array of these */
+    uint64_t *own;   /* its own table; NULL: its part of `tables` */
+    uint32_t stride; /* units of a slot; 0 = free */
     uint32_t slots;
     uint32_t used;
     uint32_t last_stride;
@@ -40,14 +46,17 @@ typedef struct place_segments {
     uint32_t segment_count;
     uint32_t last_units;    /* the last segment may be shorter */
     place_segment *segments;
-    uint64_t *bits; /* slots in use, bits_per_segment words a segment */
-    uint32_t words_per_segment;
+    uint64_t *tables;
+    bool numbers;         /* a number a slot is kept */
+    bool short_of_memory; /* some segment has fewer slots than it could */
+    uint32_t usual_slots; /* of a segment */
+    uint32_t table_words;
     uint32_t free_first; /* + 1 */
     place_class classes[PLACE_CLASSES_MAX];
     uint32_t class_count;
     uint64_t used_units;
     uint64_t used_slots;
-    size_t bytes; /* memory of the tables */
+    size_t bytes; /* memory of all this */
 } place_segments;
 
 typedef struct place_geometry {
@@ -66,10 +75,11 @@ bool place_geometry_blocks(place_geometry *g, uint32_t header_units, uint64_t bl
 bool place_geometry_bytes(place_geometry *g, uint32_t header_units, uint64_t bytes, uint64_t block_bytes,
                           uint64_t segment_bytes, uint32_t segment_units);
 uint64_t place_geometry_units(const place_geometry *g);
-size_t place_segments_bytes_for(const place_geometry *g);
+/* Before any slot is smaller than those of usual_bytes. */
+size_t place_segments_bytes_for(const place_geometry *g, uint64_t usual_bytes, bool numbers);
 
 /* g NULL = infinite. 0 or -ENOMEM. */
-int place_segments_open(place_segments *p, base_env *env, const place_geometry *g);
+int place_segments_open(place_segments *p, base_env *env, const place_geometry *g, uint64_t usual_bytes, bool numbers);
 void place_segments_close(place_segments *p);
 /* This payload gets slots of exactly its size. */
 void place_segments_exact(place_segments *p, uint64_t payload_bytes);
@@ -82,6 +92,12 @@ uint64_t place_capacity(const place_segments *p, uint64_t payload_bytes);
 uint32_t place_slot_take(place_segments *p, uint32_t stride);
 void place_slot_free(place_segments *p, uint32_t slot);
 bool place_slot_used(const place_segments *p, uint32_t slot);
+/* Slots of a segment that has this stride. */
+uint32_t place_slots_of(const place_segments *p, uint32_t segment, uint32_t stride);
+/* The caller's number of a slot in use; 0 at first. */
+void place_slot_number(place_segments *p, uint32_t slot, uint32_t number);
+/* The number of a segment's slot; 0 where there is none, or no such slot. */
+uint32_t place_number_at(const place_segments *p, uint32_t segment, uint32_t index);
 /* The segment gives out no more slots, and is free for any stride once its last slot is. */
 void place_segment_drain(place_segments *p, uint32_t segment);
 /* It does after all. */

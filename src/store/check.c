@@ -35,7 +35,7 @@ static bool check_copy(checker *c, uint32_t i, unsigned t)
     CHECK(c, tier->space.infinite || place_slot_used(&tier->space, copy_slot(copy)),
           "record %u: tier %u's slot %u is not in use", i, t, copy_slot(copy));
     if (tier->persistent && !s->ghost && copy_valid(copy))
-        CHECK(c, atomic_load(&tier->slot_map[store_policy_place(tier, copy_slot(copy))]) == i + 1,
+        CHECK(c, store_record_at(tier, store_policy_place(tier, copy_slot(copy))) == i,
               "record %u: tier %u's slot %u belongs to another", i, t, copy_slot(copy));
     return true;
 }

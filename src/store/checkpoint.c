@@ -32,13 +32,12 @@ static size_t next_slots(void *context, tier_slot *slots, size_t capacity)
     store_lock(l->s);
     while (l->segment < p->segment_count && n < capacity) {
         const place_segment *segment = &p->segments[l->segment];
-        uint64_t first = (uint64_t)l->segment * place_slots_max(p);
         if (segment->used == 0 || l->index == segment->slots) {
             l->segment++;
             l->index = 0;
             continue;
         }
-        uint32_t record = atomic_load(&l->t->slot_map[first + l->index++]) - 1;
+        uint32_t record = place_number_at(p, l->segment, l->index++) - 1;
         if (record != BLOCK_NONE)
             describe(l, record, &slots[n++]);
     }
@@ -53,7 +52,7 @@ static const char *cannot_list(kvo_store *s)
     if (s->damaged)
         return "damaged slots are for the next opening to find";
     for (unsigned t = 0; t < s->tier_count; t++)
-        if (s->tiers[t].stale_count || s->tiers[t].stale_lost)
+        if (s->tiers[t].stale.count || s->tiers[t].stale.lost_count)
             return "there are headers of blocks that are gone";
     for (uint32_t i = 0; i < atomic_load(&s->record_end); i++) {
         uint64_t life = word_load(&s->records[i].life);

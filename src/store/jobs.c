@@ -37,7 +37,7 @@ static kvo_put_options put_part(const store_job *job, size_t first)
     kvo_put_options o = job->put;
     const kvo_names *names = &job->target.names;
     size_t stride = names->stride_bytes ? names->stride_bytes : names->name_bytes;
-    uint32_t positions = job->queue->store->spaces[names->space].record.block_positions;
+    uint32_t positions = job->queue->store->spaces[names->space].record->block_positions;
     o.level = KVO_SEALED;
     o.deadline_ns = 0;
     o.position += (uint32_t)first * (positions ? positions : 1);

@@ -126,7 +126,10 @@ static int open_tier(kvo_store *s, unsigned i, const kvo_tier_config *config, kv
     return tier_open(&c, &t->io, error);
 }
 
-static uint64_t usual_bytes(const kvo_store *s) { return s->options.block_bytes ? s->options.block_bytes : USUAL_BYTES; }
+uint64_t store_usual_bytes(const kvo_store *s)
+{
+    return s->options.block_bytes ? s->options.block_bytes : USUAL_BYTES;
+}
 
 /* The cut of a tier's space; segment_units of a medium that exists stay. false: too small. */
 static int cut(kvo_store *s, unsigned i, const kvo_tier_config *c, uint64_t bytes, place_geometry *g,
@@ -190,18 +193,65 @@ static uint64_t slots_of(const place_geometry *g, uint64_t block_bytes)
            (g->last_units - g->header_units) / stride;
 }
 
+static size_t bits_bytes(uint32_t records_max) { return (records_max / 64 + 1) * sizeof(uint64_t); }
+
+/* Whether the tier's slots are on a medium, and have to be found and invalidated there. */
+static bool on_medium(const kvo_store *s, unsigned tier) { return s->tiers[tier].persistent && !s->ghost; }
+
+static bool written_out(const kvo_store *s) { return s->home != KVO_NO_TIER && !s->ghost && !s->read_only; }
+
+static uint64_t remembered_slots(const kvo_store *s, const plan *p)
+{
+    return s->options.placement == KVO_PLACE_CREDIT ? p->slots : 0;
+}
+
+static uint64_t policy_places(const place_geometry *g)
+{
+    return (uint64_t)g->segment_count * (g->segment_units / (g->header_units + 1));
+}
+
+static size_t dirty_bytes_for(const place_geometry *g) { return (policy_places(g) / 64 / 64 + 1) * sizeof(uint64_t); }
+
+static size_t control_bytes_of_tier(const kvo_store *s, const plan *p, unsigned tier)
+{
+    const place_geometry *g = &p->geometry[tier];
+    const tier_medium *io = s->tiers[tier].io;
+    size_t bytes = PLACE_VICTIMS_MAX * sizeof(place_victim) + bits_bytes(p->records_max) + (io ? io->control_bytes : 0);
+    if (!p->infinite[tier])
+        bytes += place_segments_bytes_for(g, store_usual_bytes(s), on_medium(s, tier));
+    if (on_medium(s, tier))
+        bytes += dirty_bytes_for(g) + store_stale_bytes_for(slots_of(g, store_usual_bytes(s)), g->segment_count);
+    return bytes;
+}
+
 static size_t control_bytes_for(const kvo_store *s, const plan *p)
 {
-    size_t n = p->records_max;
-    size_t bytes = n * (sizeof(block_record) + sizeof(block_identity_words)) + index_bytes_for(p->records_max) +
-                   place_memory_bytes_for(p->slots) + place_scan_bytes_for(p->records_max) + n / 8 * (s->tier_count + 1);
+    uint32_t n = p->records_max;
+    size_t bytes = sizeof *s + n * (sizeof(block_record) + sizeof(block_identity_words)) + index_bytes_for(n) +
+                   place_memory_bytes_for(remembered_slots(s, p)) + place_scan_bytes_for(n) +
+                   ledger_memory_bytes(&s->ledger) + s->options.pins_max * sizeof(store_pin) +
+                   s->options.holds_max * sizeof(store_hold) + (written_out(s) ? bits_bytes(n) : 0);
     for (unsigned i = 0; i < s->tier_count; i++)
-        if (!p->infinite[i]) {
-            bytes += place_segments_bytes_for(&p->geometry[i]) + PLACE_VICTIMS_MAX * sizeof(place_victim);
-            if (s->tiers[i].persistent)
-                bytes += slots_of(&p->geometry[i], usual_bytes(s)) * sizeof(uint32_t);
-        }
-    return bytes + s->options.pins_max * sizeof(store_pin) + s->options.holds_max * sizeof(store_hold);
+        bytes += control_bytes_of_tier(s, p, i);
+    return bytes;
+}
+
+/* The same of what there is now: descriptions of spaces, accounts of earlier tiers and tables of small slots come
+   and go. */
+size_t store_control_bytes(const kvo_store *s)
+{
+    uint32_t n = s->records_max;
+    size_t bytes = sizeof *s + n * (sizeof *s->records + sizeof *s->identities) + s->index.bytes + s->memory.bytes +
+                   s->scan.bytes + ledger_memory_bytes(&s->ledger) + s->options.pins_max * sizeof *s->pins +
+                   s->options.holds_max * sizeof *s->holds + (s->changed_records ? bits_bytes(n) : 0);
+    for (unsigned i = 0; i < s->tier_count; i++) {
+        const store_tier *t = &s->tiers[i];
+        bytes += PLACE_VICTIMS_MAX * sizeof *t->queue + bits_bytes(n) + (t->io ? t->io->control_bytes : 0) +
+                 t->space.bytes + t->dirty_bytes + t->stale.bytes;
+    }
+    for (unsigned i = 0; i <= KVO_SPACES_MAX; i++)
+        bytes += s->spaces[i].record ? sizeof *s->spaces[i].record : 0;
+    return bytes;
 }
 
 static int plan_once(kvo_store *s, const kvo_tier_config *tiers, size_t reserved, plan *p, kvo_error *error)
@@ -225,7 +275,7 @@ static int plan_once(kvo_store *s, const kvo_tier_config *tiers, size_t reserved
         int r = cut(s, i, &tiers[i], bytes, &p->geometry[i], error);
         if (r != KVO_OK)
             return r;
-        uint64_t slots = slots_of(&p->geometry[i], usual_bytes(s));
+        uint64_t slots = slots_of(&p->geometry[i], store_usual_bytes(s));
         p->slots += slots;
         records += slots;
     }
@@ -251,11 +301,12 @@ static int tables_of_tier(kvo_store *s, unsigned i, const plan *p)
 {
     store_tier *t = &s->tiers[i];
     base_env *env = s->env;
-    if (place_segments_open(&t->space, env, p->infinite[i] ? NULL : &p->geometry[i]) != 0)
+    const place_geometry *g = p->infinite[i] ? NULL : &p->geometry[i];
+    if (place_segments_open(&t->space, env, g, store_usual_bytes(s), on_medium(s, i)) != 0)
         return KVO_E_MEMORY;
-    t->slots = p->infinite[i] ? 0 : slots_of(&p->geometry[i], usual_bytes(s));
+    t->slots = p->infinite[i] ? 0 : slots_of(&p->geometry[i], store_usual_bytes(s));
     t->queue = env->alloc(env, PLACE_VICTIMS_MAX * sizeof *t->queue);
-    t->queued = env->alloc(env, (p->records_max / 64 + 1) * 8);
+    t->queued = env->alloc(env, bits_bytes(p->records_max));
     if (t->queue == NULL || t->queued == NULL)
         return KVO_E_MEMORY;
 #ifdef KVO_FAULT_NO_ANCHOR
@@ -263,34 +314,28 @@ static int tables_of_tier(kvo_store *s, unsigned i, const plan *p)
     if (t->tier_recency == NULL)
         return KVO_E_MEMORY;
 #endif
-    if (!t->persistent || s->ghost)
+    if (!on_medium(s, i))
         return KVO_OK;
-    uint64_t places = (uint64_t)t->space.segment_count * place_slots_max(&t->space);
-    t->policy_pages = (places + 63) / 64;
-    t->slot_map_bytes = places * sizeof *t->slot_map;
-    t->dirty_bytes = (t->policy_pages / 64 + 1) * 8;
-    t->stale_max = (uint32_t)(places < 1u << 21 ? 2 * places : 1u << 22);
-    t->slot_map = env->alloc(env, t->slot_map_bytes);
+    t->policy_pages = (policy_places(g) + 63) / 64;
+    t->dirty_bytes = dirty_bytes_for(g);
     t->dirty = env->alloc(env, t->dirty_bytes);
-    t->stale = env->alloc(env, t->stale_max * sizeof *t->stale);
-    return t->slot_map && t->dirty && t->stale ? KVO_OK : KVO_E_MEMORY;
+    return t->dirty && store_stale_open(t, env, t->slots) == 0 ? KVO_OK : KVO_E_MEMORY;
 }
 
 static int tables(kvo_store *s, const plan *p, kvo_error *error)
 {
     base_env *env = s->env;
     s->records_max = p->records_max;
-    s->control_bytes = p->control_bytes;
     s->records = env->alloc(env, (size_t)p->records_max * sizeof *s->records);
     s->identities = env->alloc(env, (size_t)p->records_max * sizeof *s->identities);
     s->pins = env->alloc(env, s->options.pins_max * sizeof *s->pins);
     s->holds = env->alloc(env, s->options.holds_max * sizeof *s->holds);
     bool ok = s->records && s->identities && s->pins && s->holds &&
               index_open(&s->index, env, s->records, s->identities, p->records_max) == 0 &&
-              place_memory_open(&s->memory, env, s->options.placement == KVO_PLACE_CREDIT ? p->slots : 0) == 0 &&
+              place_memory_open(&s->memory, env, remembered_slots(s, p)) == 0 &&
               place_scan_open(&s->scan, env, p->records_max) == 0;
-    if (ok && s->home != KVO_NO_TIER && !s->ghost && !s->read_only) {
-        s->changed_records = env->alloc(env, (p->records_max / 64 + 1) * 8);
+    if (ok && written_out(s)) {
+        s->changed_records = env->alloc(env, bits_bytes(p->records_max));
         ok = s->changed_records != NULL;
     }
     for (unsigned i = 0; ok && i < s->tier_count; i++)
@@ -298,6 +343,7 @@ static int tables(kvo_store *s, const plan *p, kvo_error *error)
     if (!ok)
         return base_fail(error, KVO_E_MEMORY, "no memory for %u control records (%zu bytes)", p->records_max,
                          p->control_bytes);
+    KVO_ASSERT(store_control_bytes(s) == p->control_bytes); /* what was taken from the first tier's capacity */
     for (uint32_t i = s->options.pins_max; i-- > 0;) {
         s->pins[i] = (store_pin){.record = BLOCK_NONE, .next = s->pin_free};
         s->pin_free = i + 1;
@@ -338,10 +384,9 @@ void store_destroy(kvo_store *s)
         tier_close(t->io);
         place_segments_close(&t->space);
         free_if(s, t->queue, PLACE_VICTIMS_MAX * sizeof *t->queue);
-        free_if(s, t->queued, (s->records_max / 64 + 1) * 8);
-        free_if(s, t->slot_map, t->slot_map_bytes);
+        free_if(s, t->queued, bits_bytes(s->records_max));
         free_if(s, t->dirty, t->dirty_bytes);
-        free_if(s, t->stale, t->stale_max * sizeof *t->stale);
+        store_stale_close(t, s->env);
 #ifdef KVO_FAULT_NO_ANCHOR
         free_if(s, t->tier_recency, s->records_max * sizeof *t->tier_recency);
 #endif
@@ -354,7 +399,9 @@ void store_destroy(kvo_store *s)
     free_if(s, s->identities, (size_t)s->records_max * sizeof *s->identities);
     free_if(s, s->pins, s->options.pins_max * sizeof *s->pins);
     free_if(s, s->holds, s->options.holds_max * sizeof *s->holds);
-    free_if(s, s->changed_records, (s->records_max / 64 + 1) * 8);
+    free_if(s, s->changed_records, bits_bytes(s->records_max));
+    for (unsigned i = 0; i <= KVO_SPACES_MAX; i++)
+        free_if(s, s->spaces[i].record, sizeof *s->spaces[i].record);
     ledger_close(&s->ledger);
     pthread_cond_destroy(&s->keeper_wake);
     pthread_mutex_destroy(&s->keeper_lock);
@@ -534,7 +581,7 @@ int kvo_close(kvo_store *s, uint64_t deadline_ns)
         return result;
     store_mover_stop(s);
     store_keeper_stop(s);
-    if (s->home != KVO_NO_TIER && !s->ghost && !s->read_only)
+    if (written_out(s))
         result = settle(s, deadline_ns);
     store_destroy(s);
     return result;

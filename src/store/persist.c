@@ -49,9 +49,8 @@ void store_policy_seal(policy_record *p) { p->checksum = store_policy_checksum(p
 
 /* One record as it is now; zero where the slot holds nothing. A record that is given to another
    block meanwhile leaves a mixture that names the wrong block, and is ignored when it is read. */
-static void compose(const kvo_store *s, const store_tier *t, uint64_t place, policy_record *p)
+static void compose(const kvo_store *s, const store_tier *t, uint32_t record, policy_record *p)
 {
-    uint32_t record = atomic_load(&t->slot_map[place]) - 1;
     memset(p, 0, sizeof *p);
     if (record == BLOCK_NONE)
         return;
@@ -72,6 +71,17 @@ static void compose(const kvo_store *s, const store_tier *t, uint64_t place, pol
     store_policy_seal(p);
 }
 
+static void compose_page(kvo_store *s, const store_tier *t, uint64_t page, policy_record *memory)
+{
+    uint32_t records[POLICY_PER_PAGE];
+    store_lock(s);
+    for (uint32_t i = 0; i < POLICY_PER_PAGE; i++)
+        records[i] = store_record_at(t, page * POLICY_PER_PAGE + i);
+    store_unlock(s);
+    for (uint32_t i = 0; i < POLICY_PER_PAGE; i++)
+        compose(s, t, records[i], &memory[i]);
+}
+
 static int write_pages(kvo_store *s, store_tier *t, policy_record *memory)
 {
     int result = 0;
@@ -82,8 +92,7 @@ static int write_pages(kvo_store *s, store_tier *t, policy_record *memory)
         }
         uint32_t n = 0;
         while (n < PAGES_AT_ONCE && page + n < t->policy_pages && bits_get(t->dirty, page + n)) {
-            for (uint32_t i = 0; i < POLICY_PER_PAGE; i++)
-                compose(s, t, (page + n) * POLICY_PER_PAGE + i, &memory[n * POLICY_PER_PAGE + i]);
+            compose_page(s, t, page + n, &memory[n * POLICY_PER_PAGE]);
             bits_clear(t->dirty, page + n);
             n++;
         }

@@ -54,7 +54,7 @@ static uint64_t parent_hash(const kvo_names *names, const kvo_put_options *o, si
 void store_put_identity(const kvo_store *s, const kvo_names *names, const kvo_put_options *o, size_t i,
                         uint32_t payload_bytes, block_identity *identity)
 {
-    uint32_t positions = s->spaces[names->space].record.block_positions;
+    uint32_t positions = s->spaces[names->space].record->block_positions;
     identity_key(names, i, identity);
     identity->parent_hash = parent_hash(names, o, i);
     identity->sequence = o->sequence;
@@ -303,7 +303,7 @@ bool store_segments_there(const kvo_segment *segments, uint32_t count)
 
 int store_put_length(const kvo_store *s, kvo_space space, uint64_t payload_bytes)
 {
-    return payload_bytes == 0 || payload_bytes > s->spaces[space].record.block_bytes_max ? KVO_REFUSED : KVO_OK;
+    return payload_bytes == 0 || payload_bytes > s->spaces[space].record->block_bytes_max ? KVO_REFUSED : KVO_OK;
 }
 
 /* ---- put ---- */

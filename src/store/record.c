@@ -159,7 +159,7 @@ void store_copy_set(kvo_store *s, uint32_t record, unsigned tier, uint64_t copy)
         bits_clear(t->queued, parent);
     if (!t->persistent || s->ghost)
         return;
-    atomic_store(&t->slot_map[store_policy_place(t, copy_slot(copy))], record + 1);
+    place_slot_number(&t->space, copy_slot(copy), record + 1);
     t->space.segments[place_segment_of(&t->space, copy_slot(copy))].written =
         t->space.segments[place_segment_of(&t->space, copy_slot(copy))].epoch;
     store_stale_forget(t, copy_slot(copy));
@@ -170,6 +170,12 @@ uint64_t store_policy_place(const store_tier *t, uint32_t slot)
 {
     return (uint64_t)place_segment_of(&t->space, slot) * place_slots_max(&t->space) +
            place_slot_index(&t->space, slot);
+}
+
+uint32_t store_record_at(const store_tier *t, uint64_t place)
+{
+    uint32_t most = place_slots_max(&t->space);
+    return place_number_at(&t->space, (uint32_t)(place / most), (uint32_t)(place % most)) - 1;
 }
 
 static bool droppable(uint64_t copy)
@@ -186,7 +192,6 @@ bool store_copy_drop(kvo_store *s, uint32_t record, unsigned tier, bool stale)
         return false;
     uint32_t slot = copy_slot(copy);
     if (t->persistent && !s->ghost) {
-        atomic_store(&t->slot_map[store_policy_place(t, slot)], 0);
         if (stale || copy_state(copy) == BLOCK_BAD)
             store_stale_add(s, tier, slot, identity_hash_of(&s->identities[record]), (copy & COPY_UNREAD) != 0);
     }

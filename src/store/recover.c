@@ -218,7 +218,7 @@ static int check_unsure(recovery *v)
 static void apply_policy(recovery *v, uint64_t place, const policy_record *p)
 {
     kvo_store *s = v->s;
-    uint32_t record = atomic_load(&v->t->slot_map[place]) - 1;
+    uint32_t record = store_record_at(v->t, place);
     if (record == BLOCK_NONE || p->checksum != store_policy_checksum(p))
         return;
     block_record *r = &s->records[record];
@@ -292,6 +292,8 @@ static int recover_tier(recovery *v, kvo_error *error)
     if (r != KVO_OK)
         return base_fail(error, r, "%s: no memory to check the last writes", v->t->path);
     place_segments_release(&v->t->space);
+    if (v->t->space.short_of_memory)
+        return base_fail(error, KVO_E_MEMORY, "%s: no memory for the slots of its segments", v->t->path);
     return v->listed ? KVO_OK : read_policies(v, error);
 }
 
@@ -311,11 +313,11 @@ static int space_anew(const kvo_store *s, store_tier *t)
 {
     place_geometry g = {t->space.header_units, t->space.segment_units, t->space.segment_count, t->space.last_units};
     place_segments_close(&t->space);
-    if (place_segments_open(&t->space, s->env, &g) != 0)
+    if (place_segments_open(&t->space, s->env, &g, store_usual_bytes(s), true) != 0)
         return KVO_E_MEMORY;
     for (unsigned i = 1; i <= KVO_SPACES_MAX; i++)
         if (s->spaces[i].used)
-            place_segments_exact(&t->space, s->spaces[i].record.block_bytes_max);
+            place_segments_exact(&t->space, s->spaces[i].record->block_bytes_max);
     return KVO_OK;
 }
 

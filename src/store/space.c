@@ -14,8 +14,12 @@ static int add(kvo_store *s, unsigned number, const char *label, const base_spac
     int r = base_sha256(encoded, bytes, space->digest);
     if (r != KVO_OK)
         return r;
+    if (space->record == NULL)
+        space->record = s->env->alloc(s->env, sizeof *space->record);
+    if (space->record == NULL)
+        return KVO_E_MEMORY;
     memcpy(space->label, label, strlen(label) + 1);
-    space->record = *record;
+    *space->record = *record;
     space->used = true;
     for (unsigned t = 0; t < s->tier_count; t++)
         place_segments_exact(&s->tiers[t].space, record->block_bytes_max);
@@ -37,7 +41,7 @@ int store_spaces_save(kvo_store *s)
         if (!s->spaces[i].used)
             continue;
         uint8_t *at = bytes + used;
-        size_t n = base_space_record_encode(&s->spaces[i].record, at + ENTRY_HEAD, capacity - used - ENTRY_HEAD);
+        size_t n = base_space_record_encode(s->spaces[i].record, at + ENTRY_HEAD, capacity - used - ENTRY_HEAD);
         base_put_u32(at, i);
         memcpy(at + 4, s->spaces[i].label, sizeof s->spaces[i].label);
         base_put_u32(at + 68, (uint32_t)n);
@@ -122,13 +126,13 @@ int store_spaces_complete(kvo_store *s, kvo_error *error)
 static int mismatch(const store_space *have, const base_space_record *asked, kvo_error *error)
 {
     char is[1024], wants[1024];
-    int a = base_space_record_describe(&have->record, is, sizeof is);
+    int a = base_space_record_describe(have->record, is, sizeof is);
     int b = base_space_record_describe(asked, wants, sizeof wants);
     if (a >= 0 && b >= 0 && (size_t)(a + b) + strlen(have->label) + 80 < sizeof error->text)
         return base_fail(error, KVO_E_MISMATCH, "space \"%s\": the store has %s; asked for %s: use another label",
                          have->label, is, wants);
-    base_space_difference(&have->record, asked, is, 180);
-    base_space_difference(asked, &have->record, wants, 180);
+    base_space_difference(have->record, asked, is, 180);
+    base_space_difference(asked, have->record, wants, 180);
     return base_fail(error, KVO_E_MISMATCH, "space \"%s\": the store has %s; asked for %s: use another label",
                      have->label, is, wants);
 }
@@ -144,7 +148,7 @@ static int open_or_add(kvo_store *s, const char *label, const base_space_record 
         else if (strcmp(s->spaces[i].label, label) == 0) {
             *space = i;
             uint8_t have[BASE_SPACE_ENCODED_MAX], want[BASE_SPACE_ENCODED_MAX];
-            size_t n = base_space_record_encode(&s->spaces[i].record, have, sizeof have);
+            size_t n = base_space_record_encode(s->spaces[i].record, have, sizeof have);
             bool same = n == base_space_record_encode(record, want, sizeof want) && memcmp(have, want, n) == 0;
             return same ? KVO_OK : mismatch(&s->spaces[i], record, error);
         }

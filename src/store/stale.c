@@ -3,10 +3,96 @@
  * Stale slots: free, but the header on the medium still says what was there. After a crash such a
  * block may be back, which is right for one that was evicted and wrong for one that was removed. So
  * they are listed until their slot is written again, or their segment's header has made them void.
+ *
+ * The table is found by slot (a slot is written again) and by name (a name is removed). It has an entry for one
+ * slot in 32: few are free for long, since the next block takes the last victim's. When it is full, the segment
+ * is noted instead of the slot; then every free slot of it is taken for stale, and the next remove writes dead
+ * headers over all of them.
  */
 #include <errno.h>
 
 #include "store/store.h"
+
+enum { BY_SLOT, BY_HASH };
+
+/* ---- the table ---- */
+
+static uint32_t stale_max(uint64_t slots)
+{
+    uint64_t n = slots / 32;
+    return n < 64 ? 64 : n > 1u << 20 ? 1u << 20 : (uint32_t)n;
+}
+
+size_t store_stale_bytes_for(uint64_t slots, uint32_t segment_count)
+{
+    size_t lost = (segment_count / 64 + 1) * sizeof(uint64_t);
+    return lost + stale_max(slots) * (sizeof(store_stale) + 2 * sizeof(uint32_t));
+}
+
+int store_stale_open(store_tier *t, base_env *env, uint64_t slots)
+{
+    store_stale_table *table = &t->stale;
+    *table = (store_stale_table){.max = stale_max(slots),
+                                 .bytes = store_stale_bytes_for(slots, t->space.segment_count)};
+    table->entries = env->alloc(env, table->bytes);
+    if (table->entries == NULL)
+        return -ENOMEM;
+    table->lost = (uint64_t *)(void *)(table->entries + table->max);
+    table->heads[BY_SLOT] = (uint32_t *)(void *)(table->lost + t->space.segment_count / 64 + 1);
+    table->heads[BY_HASH] = table->heads[BY_SLOT] + table->max;
+    return 0;
+}
+
+void store_stale_close(store_tier *t, base_env *env)
+{
+    if (t->stale.entries)
+        env->free(env, t->stale.entries, t->stale.bytes);
+    t->stale.entries = NULL;
+}
+
+static uint32_t *head_of(const store_stale_table *table, unsigned by, uint64_t key)
+{
+    return &table->heads[by][(key * 0x9e3779b97f4a7c15u >> 32) * table->max >> 32];
+}
+
+static uint64_t key_of(const store_stale *stale, unsigned by) { return by == BY_SLOT ? stale->slot : stale->hash; }
+
+/* false: it is full. */
+static bool table_put(store_stale_table *table, store_stale stale)
+{
+    uint32_t i = table->free_first ? table->free_first - 1 : table->end;
+    if (i == table->max)
+        return false;
+    if (table->free_first)
+        table->free_first = table->entries[i].next[BY_SLOT];
+    else
+        table->end++;
+    stale.used = true;
+    for (unsigned by = BY_SLOT; by <= BY_HASH; by++) {
+        uint32_t *head = head_of(table, by, key_of(&stale, by));
+        stale.next[by] = *head;
+        *head = i + 1;
+    }
+    table->entries[i] = stale;
+    table->count++;
+    return true;
+}
+
+static void table_drop(store_stale_table *table, uint32_t i)
+{
+    store_stale *stale = &table->entries[i];
+    for (unsigned by = BY_SLOT; by <= BY_HASH; by++) {
+        uint32_t *at = head_of(table, by, key_of(stale, by));
+        while (*at != i + 1)
+            at = &table->entries[*at - 1].next[by];
+        *at = stale->next[by];
+    }
+    *stale = (store_stale){.next = {table->free_first}};
+    table->free_first = i + 1;
+    table->count--;
+}
+
+/* ---- slots ---- */
 
 static const place_segment *segment_of(const store_tier *t, uint32_t slot)
 {
@@ -19,36 +105,45 @@ static bool is_void(const store_tier *t, const store_stale *stale)
     return segment_of(t, stale->slot)->written != stale->epoch && segment_of(t, stale->slot)->epoch != stale->epoch;
 }
 
+/* Its entry, of the slot as it is cut now; or the table's end. */
+static uint32_t entry_of(const store_tier *t, uint32_t slot)
+{
+    const store_stale_table *table = &t->stale;
+    for (uint32_t i = *head_of(table, BY_SLOT, slot); i; i = table->entries[i - 1].next[BY_SLOT])
+        if (table->entries[i - 1].slot == slot && table->entries[i - 1].epoch == segment_of(t, slot)->epoch)
+            return i - 1;
+    return table->end;
+}
+
 void store_stale_forget(store_tier *t, uint32_t slot)
 {
-    for (uint32_t i = 0; i < t->stale_count; i++)
-        if (t->stale[i].slot == slot && t->stale[i].epoch == segment_of(t, slot)->epoch) {
-            t->stale[i] = t->stale[--t->stale_count];
-            return;
-        }
+    uint32_t i = entry_of(t, slot);
+    if (i != t->stale.end)
+        table_drop(&t->stale, i);
 }
 
 static void forget_void(store_tier *t)
 {
-    for (uint32_t i = 0; i < t->stale_count;)
-        if (is_void(t, &t->stale[i]))
-            t->stale[i] = t->stale[--t->stale_count];
-        else
-            i++;
+    for (uint32_t i = 0; i < t->stale.end; i++)
+        if (t->stale.entries[i].used && is_void(t, &t->stale.entries[i]))
+            table_drop(&t->stale, i);
 }
 
 static void add(kvo_store *s, store_tier *t, store_stale stale)
 {
-    if (t->stale_count == t->stale_max)
-        forget_void(t);
-    if (t->stale_count == t->stale_max) {
-        store_log(s, "%s: more than %u evicted blocks to remember; one that is removed may be back after a crash",
-                  t->path, t->stale_max);
-        t->stale_lost = true;
-        return;
-    }
-    t->stale[t->stale_count++] = stale;
+    store_stale_table *table = &t->stale;
+    uint32_t segment = place_segment_of(&t->space, stale.slot);
     atomic_store_explicit(&s->activity, 1, memory_order_relaxed);
+    if (bits_get(table->lost, segment))
+        return;
+    if (table->count == table->max)
+        forget_void(t);
+    if (table_put(table, stale))
+        return;
+    bits_set(table->lost, segment);
+    if (table->lost_count++ == 0)
+        store_log(s, "%s: more than %u evicted blocks to remember; the next remove writes over all that are free "
+                     "beside them", t->path, table->max);
 }
 
 void store_stale_add(kvo_store *s, unsigned tier, uint32_t slot, uint64_t hash, bool keep)
@@ -57,7 +152,7 @@ void store_stale_add(kvo_store *s, unsigned tier, uint32_t slot, uint64_t hash, 
     if (!t->persistent || s->ghost || s->read_only)
         return;
     store_stale_forget(t, slot);
-    add(s, t, (store_stale){slot, segment_of(t, slot)->epoch, hash, keep});
+    add(s, t, (store_stale){.hash = hash, .slot = slot, .epoch = segment_of(t, slot)->epoch, .keep = keep});
 }
 
 /* ---- off the medium ---- */
@@ -71,6 +166,15 @@ typedef struct batch {
     bool busy; /* some are in use: by a transfer, or by a reservation */
 } batch;
 
+/* How far the segments that were lost have been gone through. */
+typedef struct lost_cursor {
+    uint32_t segment, index;
+    bool busy; /* of this segment some are being written */
+    bool left; /* of some segment */
+} lost_cursor;
+
+static bool has_room(const batch *b) { return b->count < STORE_WINDOW && b->turned_count < STORE_WINDOW; }
+
 static void take_turned(const store_tier *t, const store_stale *stale, batch *b)
 {
     const place_segment *segment = segment_of(t, stale->slot);
@@ -79,28 +183,94 @@ static void take_turned(const store_tier *t, const store_stale *stale, batch *b)
     b->epoch[b->turned_count++] = segment->epoch;
 }
 
+/* Takes a free slot out of use. false: it is in use. */
+static bool take_slot(store_tier *t, const store_stale *stale, batch *b)
+{
+    if (place_slot_used(&t->space, stale->slot) || !place_slot_retake(&t->space, stale->slot)) {
+        b->busy = true;
+        return false;
+    }
+    b->stale[b->count++] = *stale;
+    return true;
+}
+
+static void take_entry(store_tier *t, uint32_t i, batch *b)
+{
+    store_stale stale = t->stale.entries[i];
+    bool mine = true;
+    if (!is_void(t, &stale)) {
+        if (segment_of(t, stale.slot)->epoch != stale.epoch)
+            take_turned(t, &stale, b);
+        else
+            mine = take_slot(t, &stale, b);
+    }
+    if (mine)
+        table_drop(&t->stale, i);
+}
+
+static void take_named(store_tier *t, uint64_t hash, batch *b)
+{
+    uint32_t next;
+    for (uint32_t i = *head_of(&t->stale, BY_HASH, hash); i && has_room(b); i = next) {
+        next = t->stale.entries[i - 1].next[BY_HASH];
+        if (t->stale.entries[i - 1].hash == hash)
+            take_entry(t, i - 1, b);
+    }
+}
+
+/* The free slots of a segment, as it is cut now or was last. true: that was all of them. */
+static bool take_free(store_tier *t, bool spare, lost_cursor *c, batch *b)
+{
+    const place_segment *segment = &t->space.segments[c->segment];
+    uint32_t stride = segment->stride ? segment->stride : segment->last_stride;
+    uint32_t first = c->segment * t->space.segment_units + t->space.header_units;
+    uint32_t end = stride ? place_slots_of(&t->space, c->segment, stride) : 0;
+    for (; c->index < end && has_room(b); c->index++) {
+        store_stale stale = {.slot = first + c->index * stride, .epoch = segment->epoch};
+        bool used = segment->stride && place_slot_used(&t->space, stale.slot);
+        uint32_t i = entry_of(t, stale.slot);
+        if (used && place_number_at(&t->space, c->segment, c->index)) /* written since: a block's */
+            continue;
+        if (i == t->stale.end)
+            c->busy |= !take_slot(t, &stale, b);
+        else if (!(spare && t->stale.entries[i].keep))
+            take_entry(t, i, b);
+    }
+    return c->index >= end;
+}
+
+static void take_lost(store_tier *t, bool spare, lost_cursor *c, batch *b)
+{
+    for (; t->stale.lost_count && c->segment < t->space.segment_count && has_room(b); c->segment++) {
+        const place_segment *segment = &t->space.segments[c->segment];
+        if (!bits_get(t->stale.lost, c->segment))
+            continue;
+        if (c->index == 0 && segment->written != segment->epoch)
+            take_turned(t, &(store_stale){.slot = c->segment * t->space.segment_units, .epoch = segment->written}, b);
+        if (!take_free(t, spare, c, b))
+            return;
+        c->left |= c->busy;
+        if (!c->busy) {
+            bits_clear(t->stale.lost, c->segment);
+            t->stale.lost_count--;
+        }
+        c->index = 0;
+        c->busy = false;
+    }
+}
+
 /* Under the lock: takes free slots whose header may still name `hash` (0 = any, with `spare` only those
    that nothing speaks for) out of use. */
-static void take(store_tier *t, uint64_t hash, bool spare, batch *b)
+static void take(store_tier *t, uint64_t hash, bool spare, lost_cursor *c, batch *b)
 {
-    for (uint32_t i = 0; i < t->stale_count && b->count < STORE_WINDOW && b->turned_count < STORE_WINDOW;) {
-        store_stale stale = t->stale[i];
-        bool wanted = (hash == 0 && !(stale.keep && spare)) || stale.hash == 0 || stale.hash == hash;
-        bool mine = is_void(t, &stale);
-        if (wanted && !mine && segment_of(t, stale.slot)->epoch != stale.epoch) {
-            take_turned(t, &stale, b);
-            mine = true;
-        } else if (wanted && !mine) {
-            mine = !place_slot_used(&t->space, stale.slot) && place_slot_retake(&t->space, stale.slot);
-            b->busy |= !mine;
-            if (mine)
-                b->stale[b->count++] = stale;
-        }
-        if (mine)
-            t->stale[i] = t->stale[--t->stale_count];
-        else
-            i++;
-    }
+    take_named(t, 0, b);
+    if (hash)
+        take_named(t, hash, b);
+    for (uint32_t i = 0; hash == 0 && i < t->stale.end && has_room(b); i++)
+        if (t->stale.entries[i].used && !(t->stale.entries[i].keep && spare))
+            take_entry(t, i, b);
+    if (b->count + b->turned_count == 0) /* what this batch holds would look as if it were being written */
+        take_lost(t, spare, c, b);
 }
 
 static int invalidate(kvo_store *s, unsigned tier, const batch *b)
@@ -130,26 +300,31 @@ static int invalidate(kvo_store *s, unsigned tier, const batch *b)
 
 static int invalidate_tier(kvo_store *s, unsigned tier, uint64_t hash, bool spare, uint64_t deadline)
 {
+    store_tier *t = &s->tiers[tier];
+    lost_cursor cursor = {.segment = 0};
     /* What is evicted while we work is not ours: at most as many rounds as there are entries now. */
     store_lock(s);
-    uint64_t rounds = s->tiers[tier].stale_count;
+    uint64_t rounds = t->stale.count + (uint64_t)t->stale.lost_count * place_slots_max(&t->space);
     store_unlock(s);
     for (uint64_t round = 0;; round++) {
         batch b = {.count = 0};
         if (round > rounds && hash == 0)
             return 0;
         store_lock(s);
-        take(&s->tiers[tier], hash, spare, &b);
+        take(t, hash, spare, &cursor, &b);
         bool none = b.count + b.turned_count == 0;
-        bool late = none && b.busy && (deadline == 0 || !store_wait(s, deadline));
+        bool busy = b.busy || cursor.left;
+        bool late = none && busy && (deadline == 0 || !store_wait(s, deadline));
         store_unlock(s);
         if (late)
             return -ETIMEDOUT;
-        if (none && !b.busy)
+        if (none && !busy)
             return 0;
         int r = none ? 0 : invalidate(s, tier, &b);
         if (r != 0)
             return r;
+        if (none)
+            cursor = (lost_cursor){.segment = 0};
     }
 }
 

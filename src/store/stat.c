@@ -26,7 +26,7 @@ int kvo_stat_store(kvo_store *s, kvo_stat *out)
     stat.pinned_blocks = s->pinned;
     stat.held_blocks = s->held;
     stat.reserved_blocks = s->reserved;
-    stat.control_bytes = s->control_bytes;
+    stat.control_bytes = store_control_bytes(s);
     stat.recovered_blocks = s->recovered;
     stat.unfinished_slots = s->unfinished;
     stat.damaged_slots = s->damaged;
@@ -150,9 +150,9 @@ int kvo_stat_spaces(kvo_store *s, kvo_space_stat *stats, size_t capacity, size_t
         memset(out, 0, sizeof *out);
         out->space = i;
         memcpy(out->label, space->label, sizeof out->label);
-        base_space_record_describe(&space->record, out->description, sizeof out->description);
+        base_space_record_describe(space->record, out->description, sizeof out->description);
         memcpy(out->digest, space->digest, 32);
-        out->block_bytes_max = space->record.block_bytes_max;
+        out->block_bytes_max = space->record->block_bytes_max;
         for (uint32_t r = 0; r < atomic_load(&s->record_end); r++)
             if (life_live(word_load(&s->records[r].life)) && identity_space_of(&s->identities[r]) == i) {
                 out->blocks++;

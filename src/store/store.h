@@ -37,11 +37,22 @@
 
 /* A free slot whose header on the medium still says what was there. */
 typedef struct store_stale {
+    uint64_t hash; /* of the name; 0: not known */
     uint32_t slot;
-    uint32_t epoch; /* of its segment; another one there now: the header is void anyway */
-    uint64_t hash;
+    uint32_t epoch;   /* of its segment; another one there now: the header is void anyway */
+    uint32_t next[2]; /* in the lists by slot and by hash, + 1; of a free entry: the next free one */
+    bool used;
     bool keep; /* what is there may be whole: only a remove or a rewrite of its name needs it gone */
 } store_stale;
+
+/* See stale.c. */
+typedef struct store_stale_table {
+    store_stale *entries; /* max; then the lists' heads, `max` each, and the bits */
+    uint32_t *heads[2];
+    uint64_t *lost; /* segments with free slots that there was no entry for, one bit each */
+    uint32_t max, end, count, free_first, lost_count;
+    size_t bytes;
+} store_stale_table;
 
 typedef struct store_tier {
     tier_medium *io; /* NULL in a ghost */
@@ -77,23 +88,20 @@ typedef struct store_tier {
     uint64_t batch_ns;      /* for the last batch, smoothed */
 
     /* Of persistent tiers. */
-    _Atomic uint32_t *slot_map; /* record + 1 by place in the policy file */
     uint64_t *dirty;            /* one bit a policy page; of the write-out that runs */
     uint64_t policy_pages;
-    store_stale *stale;
-    uint32_t stale_count, stale_max;
-    bool stale_lost; /* there were more */
+    store_stale_table stale;
     unsigned described; /* spaces in its note when it was opened */
 #ifdef KVO_FAULT_NO_ANCHOR
     uint64_t *tier_recency;
 #endif
-    size_t slot_map_bytes, dirty_bytes;
+    size_t dirty_bytes;
 } store_tier;
 
 typedef struct store_space {
     bool used;
     char label[BASE_SPACE_LABEL_MAX + 1];
-    base_space_record record;
+    base_space_record *record; /* made with the space's first use, kept to the end */
     uint8_t digest[32];
 } store_space;
 
@@ -149,7 +157,6 @@ struct kvo_store {
     uint32_t records_max;
     _Atomic uint32_t record_end; /* records [0, end) have been used */
     uint32_t free_first;         /* + 1 */
-    size_t control_bytes;
     _Atomic uint64_t *changed_records; /* one bit a record whose policy or recency changed since
                                           the last write-out; NULL: nothing to write out to */
 
@@ -229,7 +236,10 @@ bool store_copy_drop(kvo_store *s, uint32_t record, unsigned tier, bool stale);
 uint32_t store_parent(const kvo_store *s, uint32_t record);
 /* Takes a name out of the index: it is free for another block, this one goes when it can. */
 void store_doom(kvo_store *s, uint32_t record);
+/* The slots of persistent tiers are numbered with their records, + 1. */
 uint64_t store_policy_place(const store_tier *t, uint32_t slot);
+/* Under the lock: the record that has its copy at that place of the policy file, or BLOCK_NONE. */
+uint32_t store_record_at(const store_tier *t, uint64_t place);
 /* Ends the life of a block without copies. */
 void store_end(kvo_store *s, uint32_t record, kvo_cause cause);
 /* A doomed block whose last pin went. */
@@ -247,7 +257,11 @@ void store_retire(kvo_store *s, uint32_t record, unsigned tier, int result);
 void store_lose_media(kvo_store *s, uint32_t record);
 /* Whether a failed read speaks of that copy alone: the device still answers. Does I/O. */
 bool store_copy_lost(kvo_store *s, unsigned tier, int result);
-/* stale.c. hash 0: it is not known what the header says. */
+/* stale.c */
+size_t store_stale_bytes_for(uint64_t slots, uint32_t segment_count);
+int store_stale_open(store_tier *t, base_env *env, uint64_t slots); /* 0 or -ENOMEM */
+void store_stale_close(store_tier *t, base_env *env);
+/* Under the lock. hash 0: it is not known what the header says. */
 void store_stale_add(kvo_store *s, unsigned tier, uint32_t slot, uint64_t hash, bool keep);
 void store_stale_forget(store_tier *t, uint32_t slot);
 
@@ -314,6 +328,10 @@ int store_spaces_save(kvo_store *s);
 /* A medium that is new in this store describes its spaces too. */
 int store_spaces_complete(kvo_store *s, kvo_error *error);
 void store_holds_expire(kvo_store *s);
+/* What slots are expected to hold. */
+uint64_t store_usual_bytes(const kvo_store *s);
+/* Under the lock: all memory but arenas, transfers and what queues hold for jobs. */
+size_t store_control_bytes(const kvo_store *s);
 /* Frees what is allocated; for open's failures and for close. */
 void store_destroy(kvo_store *s);
 

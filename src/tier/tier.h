@@ -159,6 +159,7 @@ struct tier_medium {
     tier_state state;     /* as read at open */
     tier_checkpoint checkpoint; /* as read at open, to write */
     uint64_t data_bytes;
+    size_t control_bytes; /* memory of the medium itself */
     const char *path;     /* NULL in memory */
     const char *data_path;
     _Atomic uint64_t transfers, submissions; /* of blocks, and the requests that they took */

@@ -68,6 +68,22 @@ static void take(picture *p, const void *memory, size_t bytes)
     memcpy(to->memory, memory, bytes);
 }
 
+static void take_segments(picture *p, const place_segments *slots)
+{
+    place_segment *segments = malloc(slots->segment_count * sizeof *segments); /* with lists and epochs */
+    uint32_t most = place_slots_max(slots), *numbers = malloc(slots->segment_count * most * sizeof *numbers);
+    for (uint32_t i = 0; i < slots->segment_count; i++) {
+        segments[i] = slots->segments[i];
+        segments[i].own = NULL;
+        for (uint32_t k = 0; k < most; k++)
+            numbers[i * most + k] = place_number_at(slots, i, k);
+    }
+    take(p, segments, slots->segment_count * sizeof *segments);
+    take(p, numbers, slots->segment_count * most * sizeof *numbers);
+    free(segments);
+    free(numbers);
+}
+
 static void take_picture(picture *p)
 {
     uint64_t counts[] = {store->record_end, store->free_first, store->blocks,     store->recovered,
@@ -81,11 +97,10 @@ static void take_picture(picture *p)
         const store_tier *t = &store->tiers[i];
         if (!t->persistent)
             continue;
-        uint64_t space_counts[] = {t->space.free_first, t->space.used_units, t->space.used_slots, t->stale_count,
+        uint64_t space_counts[] = {t->space.free_first, t->space.used_units, t->space.used_slots, t->stale.count,
                                    t->resident};
         take(p, space_counts, sizeof space_counts);
-        take(p, t->space.segments, t->space.bytes); /* with lists, epochs and the slots in use */
-        take(p, (const void *)t->slot_map, t->slot_map_bytes);
+        take_segments(p, &t->space);
     }
 }
 

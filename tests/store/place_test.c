@@ -271,6 +271,11 @@ static void check_apart(const taken *list, uint32_t count)
             assert_int_equal(units[list[i].slot + u]++, 0);
 }
 
+static uint32_t number_of(const place_segments *p, uint32_t slot)
+{
+    return place_number_at(p, place_segment_of(p, slot), place_slot_index(p, slot));
+}
+
 static void slots_never_overlap(void **state)
 {
     (void)state;
@@ -281,17 +286,22 @@ static void slots_never_overlap(void **state)
         place_geometry g;
         uint32_t count = 0, refused = 0;
         assert_true(place_geometry_bytes(&g, header, 40u << 20, 65536, 0, 0));
-        assert_int_equal(place_segments_open(&p, base_env_posix(), &g), 0);
+        assert_int_equal(place_segments_open(&p, base_env_posix(), &g, 65536, true), 0);
+        size_t bytes = p.bytes;
         random_state = 3 + header;
         for (unsigned step = 0; step < 20000; step++) {
             if (draw(5) < 3 && count < SLOTS_MAX) {
                 uint32_t stride = place_stride(&p, strides[draw(5)] * PLACE_UNIT - 1);
                 uint32_t slot = place_slot_take(&p, stride);
                 refused += slot == PLACE_SLOT_NONE;
-                if (slot != PLACE_SLOT_NONE)
+                if (slot != PLACE_SLOT_NONE) {
+                    assert_int_equal(number_of(&p, slot), 0);
+                    place_slot_number(&p, slot, slot + 1);
                     list[count++] = (taken){slot, stride};
+                }
             } else if (count) {
                 uint32_t k = draw(count);
+                assert_int_equal(number_of(&p, list[k].slot), list[k].slot + 1);
                 place_slot_free(&p, list[k].slot);
                 assert_false(place_slot_used(&p, list[k].slot));
                 list[k] = list[--count];
@@ -304,9 +314,37 @@ static void slots_never_overlap(void **state)
         while (count)
             place_slot_free(&p, list[--count].slot);
         assert_int_equal(p.used_units, 0);
+        assert_int_equal(p.bytes, bytes); /* tables of segments with smaller slots are gone */
         assert_int_not_equal(place_slot_take(&p, place_stride(&p, 65536)), PLACE_SLOT_NONE);
         place_segments_close(&p);
     }
+}
+
+/* A segment whose slots no table can be had for has as many as the usual one covers. */
+static void *no_memory(base_env *env, size_t bytes)
+{
+    (void)env, (void)bytes;
+    return NULL;
+}
+
+static void without_memory_a_segment_has_fewer_slots(void **state)
+{
+    (void)state;
+    place_segments p;
+    place_geometry g;
+    base_env env = *base_env_posix();
+    assert_true(place_geometry_blocks(&g, 0, 64, 65536, 0));
+    assert_int_equal(place_segments_open(&p, &env, &g, 65536, true), 0);
+    env.alloc = no_memory;
+    uint32_t small = place_stride(&p, 4096), slot = place_slot_take(&p, small), got = 1;
+    place_slot_number(&p, slot, 7);
+    assert_true(p.short_of_memory);
+    while (place_slot_take(&p, small) != PLACE_SLOT_NONE)
+        got++;
+    assert_int_equal(got, 64);
+    assert_int_equal(number_of(&p, slot), 7);
+    assert_int_equal(place_number_at(&p, 0, p.usual_slots), 0);
+    place_segments_close(&p);
 }
 
 static void a_draining_segment_gives_out_nothing_and_turns(void **state)
@@ -316,7 +354,7 @@ static void a_draining_segment_gives_out_nothing_and_turns(void **state)
     place_geometry g;
     assert_true(place_geometry_blocks(&g, 1, 8, 3 * PLACE_UNIT, 1 + 8 * 4)); /* one segment of eight */
     assert_int_equal(g.segment_count, 1);
-    place_segments_open(&p, base_env_posix(), &g);
+    place_segments_open(&p, base_env_posix(), &g, 4096, true);
     uint32_t stride = place_stride(&p, 3 * PLACE_UNIT), other = place_stride(&p, PLACE_UNIT);
     uint32_t a = place_slot_take(&p, stride), b = place_slot_take(&p, stride);
     uint32_t epoch = p.segments[0].epoch;
@@ -339,7 +377,7 @@ static void restored_slots_are_where_the_medium_has_them(void **state)
     place_segments p;
     place_geometry g;
     assert_true(place_geometry_blocks(&g, 1, 64, 65536, 0));
-    place_segments_open(&p, base_env_posix(), &g);
+    place_segments_open(&p, base_env_posix(), &g, 4096, true);
     assert_true(place_segment_restore(&p, 1, 2, 9));
     assert_false(place_segment_restore(&p, 1, 3, 9));          /* it has one */
     assert_false(place_segment_restore(&p, 99, 2, 9));         /* beyond the end */
@@ -366,7 +404,7 @@ static void geometries_hold_what_was_asked_for(void **state)
             place_geometry g;
             place_segments p;
             assert_true(place_geometry_blocks(&g, header, blocks, 65536, 0));
-            place_segments_open(&p, base_env_posix(), &g);
+            place_segments_open(&p, base_env_posix(), &g, 4096, true);
             assert_int_equal(place_capacity(&p, 65536), blocks);
             uint64_t got = 0;
             uint32_t stride = place_stride(&p, 65536);
@@ -405,6 +443,7 @@ int main(void)
         cmocka_unit_test(a_chain_alone_goes_from_its_end),
         cmocka_unit_test(anchors_are_counted_apart),
         cmocka_unit_test(slots_never_overlap),
+        cmocka_unit_test(without_memory_a_segment_has_fewer_slots),
         cmocka_unit_test(a_draining_segment_gives_out_nothing_and_turns),
         cmocka_unit_test(restored_slots_are_where_the_medium_has_them),
         cmocka_unit_test(geometries_hold_what_was_asked_for),

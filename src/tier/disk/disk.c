@@ -361,6 +361,7 @@ static disk *disk_new(const tier_config *config)
     snprintf(d->data_path, length + 8, "%s/data", config->config->path);
     d->tier.path = d->path;
     d->tier.data_path = d->data_path;
+    d->tier.control_bytes = sizeof *d + d->path_bytes;
     pthread_mutex_init(&d->lock, NULL);
     return d;
 }
@@ -408,6 +409,7 @@ static int disk_resize(tier_medium *t, const tier_geometry *geometry, kvo_error 
     d->on_medium = d->env->alloc(d->env, d->on_medium_bytes);
     if (d->on_medium == NULL)
         return base_fail(error, KVO_E_MEMORY, "%s: no memory for %u segments", d->path, geometry->segment_count);
+    t->control_bytes += d->on_medium_bytes;
     t->data_bytes = tier_units(geometry) * TIER_UNIT;
     int r = d->read_only ? KVO_OK : resize_files(d, t->data_bytes, &had, error);
     if (r == KVO_OK)

@@ -21,6 +21,7 @@ static int dram_open(const tier_config *config, tier_medium **out, kvo_error *er
         return base_fail(error, KVO_E_MEMORY, "dram: no memory for the tier itself");
     d->tier.ops = &tier_dram;
     d->tier.facts = (tier_facts){.byte_addressable = true};
+    d->tier.control_bytes = sizeof *d;
     d->env = config->env;
     *out = &d->tier;
     return KVO_OK;
