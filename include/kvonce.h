@@ -145,7 +145,8 @@ typedef struct kvo_tier_config {
     uint64_t capacity_bytes;  /* all included: for the first dram tier the control records
                                  of the whole store too. 0 with a disk that exists: as it is */
     uint64_t capacity_blocks; /* payload slots of kvo_options.block_bytes; KVO_INFINITE: ghost */
-    uint64_t segment_bytes;   /* unit in which space changes its slot size; 0 = chosen */
+    uint64_t segment_bytes;   /* unit in which space changes its slot size; 0 = chosen: about 1/32 of
+                                 the tier, 5 to 240 MiB, less below 40 MiB */
 } kvo_tier_config;
 #define KVO_TIER_CONFIG_INIT {sizeof(kvo_tier_config), 0, 0, 0, 0, 0}
 

@@ -7,9 +7,9 @@
 #include "base/bits.h"
 #include "base/check.h"
 
-#define SEGMENT_UNITS_MIN 256u    /* 1 MiB */
-#define SEGMENT_UNITS_CHOSEN 65536u /* 256 MiB: few enough to count, small next to the tier */
-#define SEGMENTS_WANTED 32u
+#define UNITS_MIB 256u
+#define SEGMENTS_WANTED 32u /* of a small tier */
+#define SEGMENTS_FEWEST 8u
 
 uint32_t place_payload_units(uint64_t payload_bytes)
 {
@@ -18,17 +18,34 @@ uint32_t place_payload_units(uint64_t payload_bytes)
 
 static uint32_t min_u32(uint64_t a, uint64_t b) { return (uint32_t)(a < b ? a : b); }
 
+/*
+ * Units of a segment where nobody says, before its headers. Few enough segments to count, small next to the
+ * tier, and of a length that blocks of 1, 2, 4, 5, 10 MiB and their parts fill without much of a rest: whatever
+ * is put after the first size finds a segment that it can use nearly all of.
+ */
+static uint64_t segment_payload_units(uint64_t total)
+{
+    static const uint32_t mib[] = {240, 120, 60, 20, 10, 5};
+    for (unsigned i = 0; i < sizeof mib / sizeof *mib; i++) {
+        uint32_t fewest = mib[i] > 20 ? SEGMENTS_WANTED : mib[i] > 5 ? SEGMENTS_WANTED * 3 / 4 : SEGMENTS_FEWEST;
+        if (total >= (uint64_t)mib[i] * UNITS_MIB * fewest)
+            return (uint64_t)mib[i] * UNITS_MIB;
+    }
+    uint64_t units = total / SEGMENTS_WANTED;
+    return units < UNITS_MIB ? min_u32(total, UNITS_MIB) : units;
+}
+
 bool place_geometry_blocks(place_geometry *g, uint32_t header_units, uint64_t blocks, uint64_t block_bytes,
                            uint32_t segment_units)
 {
     uint64_t stride = header_units + place_payload_units(block_bytes);
     if (blocks == 0 || blocks >= UINT32_MAX)
         return false;
-    uint64_t slots = blocks / SEGMENTS_WANTED;
-    if (slots * stride > SEGMENT_UNITS_CHOSEN)
-        slots = SEGMENT_UNITS_CHOSEN / stride;
-    if (slots == 0)
-        slots = 1;
+    uint64_t slots = (segment_payload_units(blocks * stride) + stride - 1) / stride;
+    if (blocks * stride < (uint64_t)5 * UNITS_MIB * SEGMENTS_FEWEST)
+        slots = blocks / SEGMENTS_WANTED ? blocks / SEGMENTS_WANTED : 1;
+    else if (blocks >= slots)
+        slots = (blocks + blocks / slots - 1) / (blocks / slots);
     if (segment_units) {
         if (segment_units < header_units + stride)
             return false;
@@ -44,20 +61,40 @@ bool place_geometry_blocks(place_geometry *g, uint32_t header_units, uint64_t bl
     return true;
 }
 
+/* Whole slots of the usual block, at least one. */
+static uint64_t given_units(uint32_t header_units, uint64_t total, uint64_t segment_bytes, uint64_t stride)
+{
+    uint64_t units = segment_bytes / PLACE_UNIT;
+    if (units < UNITS_MIB)
+        units = min_u32(total, UNITS_MIB);
+    uint64_t slots = units > header_units ? (units - header_units) / stride : 0;
+    return header_units + (slots ? slots : 1) * stride;
+}
+
+/* stride 0: the usual block is not known. */
+static uint64_t chosen_units(uint32_t header_units, uint64_t total, uint64_t stride)
+{
+    uint64_t payload = segment_payload_units(total), slots = stride ? (payload + stride - 1) / stride : 0;
+    uint64_t units = header_units + slots * stride;
+    if (stride == 0) /* headers for slots of 1 MiB */
+        units += payload + header_units * (payload / UNITS_MIB);
+    if (units > total && stride)
+        units = header_units + (total >= header_units + stride ? (total - header_units) / stride : 1) * stride;
+    else if (units > total)
+        units = total;
+    /* No short segment at the end, which no larger block could ever have, where the usual one hardly minds. */
+    return units && units <= total && units >= 8 * stride ? total / (total / units) : units;
+}
+
 bool place_geometry_bytes(place_geometry *g, uint32_t header_units, uint64_t bytes, uint64_t block_bytes,
                           uint64_t segment_bytes, uint32_t segment_units)
 {
     uint64_t total = bytes / PLACE_UNIT;
     uint64_t stride = block_bytes ? header_units + place_payload_units(block_bytes) : header_units + 1;
     uint64_t units = segment_units;
-    if (units == 0) {
-        units = segment_bytes ? segment_bytes / PLACE_UNIT : min_u32(total / SEGMENTS_WANTED, SEGMENT_UNITS_CHOSEN);
-        if (units < SEGMENT_UNITS_MIN)
-            units = min_u32(total, SEGMENT_UNITS_MIN);
-        /* Whole slots of the usual block, at least one. */
-        uint64_t slots = units > header_units ? (units - header_units) / stride : 0;
-        units = header_units + (slots ? slots : 1) * stride;
-    }
+    if (units == 0)
+        units = segment_bytes ? given_units(header_units, total, segment_bytes, stride)
+                              : chosen_units(header_units, total, block_bytes ? stride : 0);
     if (units > total || total >= UINT32_MAX || units <= header_units)
         return false;
     g->header_units = header_units;
@@ -302,6 +339,11 @@ static void mark_used(place_segments *p, place_class *c, uint32_t segment, uint3
         unlink_segment(p, &c->with_room, segment);
 }
 
+uint64_t place_units(const place_segments *p)
+{
+    return p->segment_count ? (uint64_t)(p->segment_count - 1) * p->segment_units + p->last_units : 0;
+}
+
 uint32_t place_slot_take(place_segments *p, uint32_t stride)
 {
     if (p->infinite) {
@@ -320,6 +362,7 @@ uint32_t place_slot_take(place_segments *p, uint32_t stride)
     KVO_ASSERT(index < p->segments[segment].slots);
     uint32_t slot = slot_at(p, segment, index);
     mark_used(p, c, segment, index);
+    p->taken_units += stride;
     return slot;
 }
 
@@ -357,6 +400,43 @@ bool place_only_stride(const place_segments *p, uint32_t stride)
         if (p->classes[i].segments && p->classes[i].stride != stride)
             return false;
     return true;
+}
+
+uint32_t place_segments_with(const place_segments *p, uint32_t stride)
+{
+    for (uint32_t i = 0; i < p->class_count; i++)
+        if (p->classes[i].stride == stride)
+            return p->classes[i].segments;
+    return 0;
+}
+
+uint32_t place_larger(const place_segments *p, uint32_t stride)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 0; i < p->class_count; i++) {
+        const place_class *c = &p->classes[i];
+        if (c->segments && c->stride > stride && (best == 0 || c->stride < best))
+            best = c->stride;
+    }
+    return best;
+}
+
+uint32_t place_lend(place_segments *p, uint32_t stride)
+{
+    place_class *c = p->infinite || stride == 0 ? NULL : class_find(p, stride);
+    if (c == NULL || c->segments || p->free_first)
+        return stride;
+    uint32_t larger = place_larger(p, stride), times = p->class_count > p->segment_count ? 8 : 2;
+    if (larger == 0 || larger > times * stride)
+        return stride;
+    if (p->taken_units - c->lent_since > place_units(p)) {
+        c->lent_since = p->taken_units;
+        c->lent_units = 0;
+    }
+    if (c->lent_units >= p->segment_units)
+        return stride;
+    c->lent_units += larger;
+    return larger;
 }
 
 void place_segments_release(place_segments *p)

@@ -36,6 +36,8 @@ typedef struct place_class {
     uint32_t with_room; /* first segment + 1 */
     uint32_t segments;
     bool exact; /* a space's largest block: its stride is not rounded */
+    uint64_t lent_units; /* of larger slots that it used, */
+    uint64_t lent_since; /* since so many units were taken */
 } place_class;
 
 typedef struct place_segments {
@@ -56,6 +58,7 @@ typedef struct place_segments {
     uint32_t class_count;
     uint64_t used_units;
     uint64_t used_slots;
+    uint64_t taken_units; /* since open: what was ever handed out */
     size_t bytes; /* memory of all this */
 } place_segments;
 
@@ -104,6 +107,16 @@ void place_segment_drain(place_segments *p, uint32_t segment);
 void place_segment_undrain(place_segments *p, uint32_t segment);
 /* Whether all slots in use have this stride (0 and infinite tiers: any). */
 bool place_only_stride(const place_segments *p, uint32_t stride);
+/* Segments that serve this stride now. */
+uint32_t place_segments_with(const place_segments *p, uint32_t stride);
+/* The stride to serve a block of `stride` with: its own, or, while its size is too rare for a segment of its
+   own, that of slots up to twice as large (eight times, where more sizes came than there are segments); at most a
+   segment's worth of them a capacity. */
+uint32_t place_lend(place_segments *p, uint32_t stride);
+/* The next larger stride that has segments; 0 = none. */
+uint32_t place_larger(const place_segments *p, uint32_t stride);
+/* Units of all slots there can be. */
+uint64_t place_units(const place_segments *p);
 /* At recovery: the segment's stride as the medium says, and slots in use. */
 bool place_segment_restore(place_segments *p, uint32_t segment, uint32_t stride, uint32_t epoch);
 bool place_slot_restore(place_segments *p, uint32_t slot);

@@ -372,41 +372,90 @@ static void at_least(uint64_t *most, uint64_t key)
         *most = key;
 }
 
-/* What each segment's best block is worth; a parent is worth what its child elsewhere is. */
-static void rate_segments(const place_query *q, uint64_t *most, uint64_t *depth)
+/* What has to be known of each segment; an array each in the caller's scratch. */
+typedef struct ratings {
+    uint64_t *most;  /* its best block's key; UINT64_MAX: one has to stay */
+    uint64_t *depth; /* its deepest block */
+    uint64_t *dear;  /* blocks that are worth more than the bar */
+    uint64_t *outside; /* children of its blocks in other segments, which leave with it */
+    uint64_t *seen;  /* its blocks; other slots in use are taken for blocks to come */
+} ratings;
+
+#define CLASS_SHIFT 53 /* of a key: what is above the score */
+
+/* A parent is worth what its child outside its segment is. With a bar: one whose child is above it stays. */
+static void rate_children(place_scan *scan, const place_query *q, uint64_t bar, const ratings *r)
 {
+    bool anywhere = q->tier + 1 == q->tier_count;
+    memset(scan->blocked, 0, words_for(q->record_end) * 8);
     for (uint32_t i = 0; i < q->record_end; i++) {
-        const block_record *r = &q->records[i];
-        uint32_t segment = segment_of(q, i), parent = parent_of(q, i);
-        if (segment == PLACE_SLOT_NONE)
+        uint32_t parent = tree_parent(word_load(&q->records[i].tree));
+        if (parent >= q->record_end || !keeps_parent(q, &q->records[i], anywhere) || parent_of(q, i) != parent)
             continue;
-        uint64_t key = UINT64_MAX;
-        if (judge(q, r) == MAY_GO)
-            key = place_key(&q->rules, word_load(&r->policy), word_load(&r->touch), q->tier);
-        at_least(&most[segment], key);
-        at_least(&depth[segment], tree_depth(word_load(&r->tree)));
-        uint32_t above = parent == BLOCK_NONE ? PLACE_SLOT_NONE : segment_of(q, parent);
-        if (above != PLACE_SLOT_NONE && above != segment && key != UINT64_MAX)
-            at_least(&most[above], key);
+        uint32_t above = segment_of(q, parent), here = segment_of(q, i);
+        if (above == PLACE_SLOT_NONE || above == here)
+            continue;
+        uint64_t key = place_key(&q->rules, word_load(&q->records[i].policy), word_load(&q->records[i].touch), q->tier);
+        if (key >= bar)
+            bits_set(scan->blocked, parent);
+        else if (here != PLACE_SLOT_NONE) {
+            at_least(&r->most[above], key);
+            r->outside[above]++;
+        }
     }
 }
 
-uint32_t place_victim_segment(const place_query *q, uint32_t units, uint64_t *key, uint64_t *scratch)
+static void rate_segments(place_scan *scan, const place_query *q, uint64_t bar, const ratings *r)
 {
-    const place_segments *p = q->segments;
-    uint64_t *most = scratch, *depth = scratch + p->segment_count;
-    uint32_t best = PLACE_SLOT_NONE;
-    memset(scratch, 0, 2 * p->segment_count * sizeof *scratch);
-    rate_segments(q, most, depth);
-    for (uint32_t i = 0; i < p->segment_count; i++) {
-        uint32_t has = i + 1 == p->segment_count ? p->last_units : p->segment_units;
-        if (p->segments[i].used == 0 || has < units || most[i] == UINT64_MAX)
+    for (uint32_t i = 0; i < q->record_end; i++) {
+        const block_record *record = &q->records[i];
+        uint32_t segment = segment_of(q, i);
+        if (segment == PLACE_SLOT_NONE)
             continue;
-        /* Of equals the one that lies deepest: a chain goes from its end. */
-        if (best == PLACE_SLOT_NONE || most[i] < most[best] || (most[i] == most[best] && depth[i] > depth[best]))
+        uint64_t key = place_key(&q->rules, word_load(&record->policy), word_load(&record->touch), q->tier);
+        if (judge(q, record) != MAY_GO || bits_get(scan->blocked, i) || key >> CLASS_SHIFT > bar >> CLASS_SHIFT)
+            r->most[segment] = UINT64_MAX;
+        else if (key >= bar)
+            r->dear[segment]++;
+        else
+            at_least(&r->most[segment], key);
+        at_least(&r->depth[segment], tree_depth(word_load(&record->tree)));
+        r->seen[segment]++;
+    }
+}
+
+static bool better(const place_segments *p, const ratings *r, uint32_t a, uint32_t b)
+{
+    /* In eighths of the segment: a few are no reason to take a younger one. */
+    uint64_t with_a = r->outside[a] * 8 / p->segments[a].slots, with_b = r->outside[b] * 8 / p->segments[b].slots;
+    if (with_a != with_b)
+        return with_a < with_b;
+    if (r->dear[a] != r->dear[b])
+        return r->dear[a] < r->dear[b];
+    /* Of equals the one that lies deepest: a chain goes from its end. */
+    return r->most[a] != r->most[b] ? r->most[a] < r->most[b] : r->depth[a] > r->depth[b];
+}
+
+uint32_t place_victim_segment(place_scan *scan, const place_query *query, uint32_t units, uint64_t bar,
+                              uint64_t *scratch)
+{
+    place_query q = *query;
+    const place_segments *p = q.segments;
+    size_t n = p->segment_count;
+    ratings r = {scratch, scratch + n, scratch + 2 * n, scratch + 3 * n, scratch + 4 * n};
+    uint32_t best = PLACE_SLOT_NONE;
+    q.stride = 0; /* judged are those of all strides */
+    memset(scratch, 0, PLACE_SEGMENT_WORDS * n * sizeof *scratch);
+    rate_children(scan, &q, bar, &r);
+    rate_segments(scan, &q, bar, &r);
+    for (uint32_t i = 0; i < p->segment_count; i++) {
+        const place_segment *s = &p->segments[i];
+        uint32_t has = i + 1 == p->segment_count ? p->last_units : p->segment_units;
+        if (s->used == 0 || s->draining || s->stride == query->stride || has < units || r.most[i] == UINT64_MAX ||
+            r.dear[i] > s->slots / 8 || r.seen[i] < s->used)
+            continue;
+        if (best == PLACE_SLOT_NONE || better(p, &r, i, best))
             best = i;
     }
-    if (best != PLACE_SLOT_NONE)
-        *key = most[best];
     return best;
 }

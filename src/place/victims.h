@@ -34,7 +34,7 @@ typedef struct place_query {
 #endif
     uint32_t want;    /* 1 .. PLACE_VICTIMS_MAX */
     const place_segments *segments; /* with stride: only blocks in segments of it; NULL = any */
-    uint32_t stride;
+    uint32_t stride; /* of place_victim_segment(): the one that is wanted */
 } place_query;
 
 typedef struct place_candidate {
@@ -76,9 +76,15 @@ uint32_t place_batch(uint64_t slots);
  */
 place_found place_victims(place_scan *scan, const place_query *query, place_victim *out);
 
-/* For a change of slot size: the segment whose most valuable block is worth least, all of whose
-   blocks may go, large enough for `units`; a block with a child elsewhere in the tier is worth what
-   the child is. scratch: two words a segment. PLACE_SLOT_NONE = none. */
-uint32_t place_victim_segment(const place_query *query, uint32_t units, uint64_t *key, uint64_t *scratch);
+/*
+ * For a change of slot size: a segment of another stride, large enough for `units`, to evict whole. All of its
+ * blocks may go, and at most an eighth of its slots hold blocks that are worth more than `bar`, the key of the
+ * block that would go instead (UINT64_MAX: none would); none of them is above it in intent, class or priority, or
+ * has a child elsewhere that is worth more. First the one with the fewest children elsewhere, then with the fewest
+ * blocks above the bar, then the one whose best block is worth least, then the deepest. PLACE_SLOT_NONE = none.
+ */
+#define PLACE_SEGMENT_WORDS 5u /* of scratch a segment */
+uint32_t place_victim_segment(place_scan *scan, const place_query *query, uint32_t units, uint64_t bar,
+                              uint64_t *scratch);
 
 #endif

@@ -19,14 +19,68 @@ uint32_t store_stride(kvo_store *s, unsigned tier, uint32_t payload_bytes)
 
 /* ---- the queue ---- */
 
+static void queue_drop(store_tier *t, store_queue *q)
+{
+    for (uint32_t i = 0; i < q->count; i++)
+        bits_clear(t->queued, t->queue[q->first + i].record);
+    q->count = 0;
+}
+
+static store_queue queue_current(const store_tier *t)
+{
+    return (store_queue){t->queue_stride, t->queue_first, t->queue_count};
+}
+
+static void queue_use(store_tier *t, store_queue q)
+{
+    t->queue_stride = q.stride;
+    t->clean = 0;
+    t->queue_first = q.first;
+    t->queue_count = q.count;
+}
+
 static void queue_clear(store_tier *t)
 {
-    for (uint32_t i = 0; i < t->queue_count; i++) {
-        uint32_t record = t->queue[t->queue_first + i].record;
-        bits_clear(t->queued, record);
-    }
-    t->queue_first = t->queue_count = t->clean = 0;
+    store_queue current = queue_current(t);
+    queue_drop(t, &current);
+    queue_use(t, current);
+    for (unsigned i = 0; i < STORE_QUEUES; i++)
+        queue_drop(t, &t->parked[i]);
+    t->queue_end = 0;
     atomic_store(&t->queue_limit, 0);
+}
+
+/* The queue of another slot size: the one in use waits for its turn. */
+static void queue_switch(store_tier *t, uint32_t stride)
+{
+    store_queue current = queue_current(t), next = {.stride = stride};
+    if (stride == t->queue_stride)
+        return;
+    for (unsigned i = 0; i < STORE_QUEUES; i++)
+        if (t->parked[i].count && t->parked[i].stride == stride) {
+            next = t->parked[i];
+            t->parked[i] = (store_queue){0};
+        }
+    for (unsigned i = 0; i < STORE_QUEUES && current.count; i++)
+        if (t->parked[i].count == 0) {
+            t->parked[i] = current;
+            current.count = 0;
+        }
+    queue_drop(t, &current);
+    queue_use(t, next);
+}
+
+/* Where the next queue of `want` lies: what waits there gives way. */
+static uint32_t queue_place(store_tier *t, uint32_t want)
+{
+    uint32_t first = t->queue_end + want > PLACE_VICTIMS_MAX ? 0 : t->queue_end;
+    for (unsigned i = 0; i < STORE_QUEUES; i++) {
+        store_queue *q = &t->parked[i];
+        if (q->count && q->first < first + want && first < q->first + q->count)
+            queue_drop(t, q);
+    }
+    t->queue_end = first + want;
+    return first;
 }
 
 static place_query query_for(kvo_store *s, unsigned tier, uint32_t stride)
@@ -42,27 +96,48 @@ static place_query query_for(kvo_store *s, unsigned tier, uint32_t stride)
 #ifdef KVO_FAULT_NO_ANCHOR
         .tier_recency = s->tiers[tier].tier_recency,
 #endif
-        .want = place_batch(s->tiers[tier].slots),
+        .want = place_batch(stride ? place_units(&s->tiers[tier].space) / stride : s->tiers[tier].slots),
         .segments = &s->tiers[tier].space,
         .stride = stride,
     };
 }
 
+static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* Where sizes mix each has a queue, as long as its part of the segments, so that they all fit the array. */
+static uint32_t queue_want(const store_tier *t, uint32_t stride, uint32_t want)
+{
+    const place_segments *p = &t->space;
+    if (place_only_stride(p, stride))
+        return want;
+    uint64_t most = (uint64_t)PLACE_VICTIMS_MAX / 2 * place_segments_with(p, stride) / p->segment_count + 8;
+    return want < most ? want : (uint32_t)most;
+}
+
 static place_found queue_fill(kvo_store *s, unsigned tier, uint32_t stride)
 {
     store_tier *t = &s->tiers[tier];
-    queue_clear(t);
+    store_queue current = queue_current(t);
+    queue_drop(t, &current);
+    if (atomic_load(&t->queue_old))
+        queue_clear(t);
+    uint64_t limit = atomic_load(&t->queue_limit);
     atomic_store(&t->queue_old, false);
     atomic_store(&t->queue_limit, UINT64_MAX); /* what changes during the scan counts too */
     store_holds_expire(s);
     store_relink(s);
     place_query query = query_for(s, tier, stride);
-    place_found found = place_victims(&s->scan, &query, t->queue);
-    t->queue_count = found.count;
-    t->queue_stride = stride;
+    query.want = queue_want(t, stride, query.want);
+    uint32_t first = queue_place(t, query.want);
+    place_found found = place_victims(&s->scan, &query, t->queue + first);
+    queue_use(t, (store_queue){stride, first, found.count});
     for (uint32_t i = 0; i < found.count; i++)
-        bits_set(t->queued, t->queue[i].record);
-    atomic_store(&t->queue_limit, found.count ? t->queue[found.count - 1].key : 0);
+        bits_set(t->queued, t->queue[first + i].record);
+    bool others = false;
+    for (unsigned i = 0; i < STORE_QUEUES; i++)
+        others |= t->parked[i].count > 0;
+    atomic_store(&t->queue_limit,
+                 max_u64(others ? limit : 0, found.count ? t->queue[first + found.count - 1].key : 0));
     return found;
 }
 
@@ -123,8 +198,9 @@ static bool on_its_way(const kvo_store *s, const store_tier *t, const place_vict
 /* The next victim that stands or will, or NULL when the queue is used up. */
 static place_victim *queue_head(kvo_store *s, store_tier *t, uint32_t stride)
 {
-    if (atomic_load(&t->queue_old) || t->queue_stride != stride)
+    if (atomic_load(&t->queue_old))
         queue_clear(t);
+    queue_switch(t, stride);
     while (t->queue_count && !victim_stands(s, t, &t->queue[t->queue_first]) &&
            !on_its_way(s, t, &t->queue[t->queue_first]))
         queue_skip(s, t);
@@ -290,69 +366,114 @@ int store_demote_ahead(kvo_store *s, unsigned tier)
 
 /* ---- change of slot size ---- */
 
-/* The lock was let go since it was chosen: nobody reads, moves, holds or hides it, nothing above needs it. */
-static bool may_leave(const kvo_store *s, uint32_t record, unsigned tier)
-{
-    uint64_t life = word_load(&s->records[record].life);
-    return copy_idle(word_load(&s->records[record].copy[tier])) && life_live(life) && !life_has(life, LIFE_HELD) &&
-           !(s->anchored && above(s, record, tier));
-}
+/* One that has to leave, as it was found. */
+typedef struct leaver {
+    uint32_t record;
+    uint32_t incarnation;
+    uint32_t depth;
+} leaver;
 
-/* The blocks of a segment, deepest first, and which of them have a child elsewhere in the tier. */
+/* The blocks of a segment and those that descend from them, which are of no use without; deepest first. Where
+   these are more than the segment's own, as with trees that lie all over the tier, they stay as orphans. */
 typedef struct leaving {
-    uint32_t *records;
-    uint32_t count, most;
-    uint64_t *outside; /* one bit a record */
-    size_t bytes;
+    uint64_t *known;  /* one bit a record: `marked` is true of it */
+    uint64_t *marked; /* it is one of them; later: one of its children stays */
+    leaver *list;
+    uint32_t count;
+    size_t bits_bytes, list_bytes;
 } leaving;
+
+static bool resident(const kvo_store *s, unsigned tier, uint32_t record)
+{
+    return copy_state(word_load(&s->records[record].copy[tier])) != BLOCK_EMPTY;
+}
 
 static bool in_segment(const kvo_store *s, unsigned tier, uint32_t segment, uint32_t record)
 {
     uint64_t copy = word_load(&s->records[record].copy[tier]);
-    return copy_state(copy) != BLOCK_EMPTY && place_segment_of(&s->tiers[tier].space, copy_slot(copy)) == segment;
+    return copy_state(copy) != BLOCK_EMPTY && copy_slot(copy) != PLACE_SLOT_NONE &&
+           place_segment_of(&s->tiers[tier].space, copy_slot(copy)) == segment;
 }
 
-static int deepest_first(const void *a, const void *b, void *context)
+/* Whether the block or one above it in the tier lies in the segment. Each record is walked over twice at most. */
+static bool descends(const kvo_store *s, unsigned tier, uint32_t segment, leaving *l, uint32_t record)
 {
-    const block_record *records = context;
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    uint32_t dx = tree_depth(word_load(&records[x].tree)), dy = tree_depth(word_load(&records[y].tree));
-    if (dx != dy)
-        return dx > dy ? -1 : 1;
-    return x < y ? -1 : x > y;
-}
-
-static bool leaving_list(kvo_store *s, unsigned tier, uint32_t segment, leaving *l)
-{
-    uint32_t end = atomic_load(&s->record_end);
-    l->most = s->tiers[tier].space.segments[segment].used;
-    l->bytes = (end / 64 + 1) * sizeof *l->outside + l->most * sizeof *l->records;
-    l->outside = s->env->alloc(s->env, l->bytes);
-    if (l->outside == NULL)
-        return false;
-    l->records = (uint32_t *)(void *)(l->outside + end / 64 + 1);
-    for (uint32_t i = 0; i < end; i++) {
-        uint32_t parent = store_parent(s, i);
-        bool here = in_segment(s, tier, segment, i);
-        if (here && l->count < l->most)
-            l->records[l->count++] = i;
-        if (!here && parent != BLOCK_NONE && copy_state(word_load(&s->records[i].copy[tier])) != BLOCK_EMPTY)
-            bits_set(l->outside, parent);
+    uint32_t end = record;
+    while (end != BLOCK_NONE && resident(s, tier, end) && !bits_get(l->known, end)) {
+        bits_set(l->known, end);
+        if (in_segment(s, tier, segment, end)) {
+            bits_set(l->marked, end);
+            break;
+        }
+        end = store_parent(s, end);
     }
-    qsort_r(l->records, l->count, sizeof *l->records, deepest_first, s->records);
+    bool leaves = end != BLOCK_NONE && resident(s, tier, end) && bits_get(l->marked, end);
+    for (uint32_t i = record; leaves && i != end; i = store_parent(s, i))
+        bits_set(l->marked, i);
+    return leaves;
+}
+
+static int deepest_first(const void *a, const void *b)
+{
+    const leaver *x = a, *y = b;
+    if (x->depth != y->depth)
+        return x->depth > y->depth ? -1 : 1;
+    return x->record < y->record ? -1 : x->record > y->record;
+}
+
+static void leaving_close(kvo_store *s, leaving *l)
+{
+    s->env->free(s->env, l->known, l->bits_bytes);
+    if (l->list)
+        s->env->free(s->env, l->list, l->list_bytes);
+}
+
+static bool leaving_open(kvo_store *s, unsigned tier, uint32_t segment, leaving *l)
+{
+    uint32_t end = atomic_load(&s->record_end), words = end / 64 + 1, count = 0;
+    *l = (leaving){.bits_bytes = 2 * words * sizeof *l->known};
+    l->known = s->env->alloc(s->env, l->bits_bytes);
+    if (l->known == NULL)
+        return false;
+    l->marked = l->known + words;
+    for (uint32_t i = 0; i < end; i++)
+        count += resident(s, tier, i) && descends(s, tier, segment, l, i);
+    bool alone = count > 2 * s->tiers[tier].space.segments[segment].used;
+    l->list_bytes = (count + 1) * sizeof *l->list;
+    l->list = s->env->alloc(s->env, l->list_bytes);
+    if (l->list == NULL) {
+        leaving_close(s, l);
+        return false;
+    }
+    for (uint32_t i = 0; i < end; i++)
+        if (bits_get(l->marked, i) && (!alone || in_segment(s, tier, segment, i)))
+            l->list[l->count++] = (leaver){i, life_incarnation(word_load(&s->records[i].life)),
+                                           tree_depth(word_load(&s->records[i].tree))};
+    qsort(l->list, l->count, sizeof *l->list, deepest_first);
+    memset(l->marked, 0, words * sizeof *l->marked);
+    for (uint32_t i = 0; alone && i < end; i++)
+        if (resident(s, tier, i) && !in_segment(s, tier, segment, i) && store_parent(s, i) != BLOCK_NONE)
+            bits_set(l->marked, store_parent(s, i));
     return true;
 }
 
+/* The lock was let go since: the same block, and nobody reads, moves, holds or hides it, nothing above needs it. */
+static bool may_leave(const kvo_store *s, const leaver *l, unsigned tier)
+{
+    uint64_t life = word_load(&s->records[l->record].life);
+    return life_incarnation(life) == l->incarnation && copy_idle(word_load(&s->records[l->record].copy[tier])) &&
+           life_live(life) && !life_has(life, LIFE_HELD) && !(s->anchored && above(s, l->record, tier));
+}
+
 /* Brings down what lies nowhere below. true: anchoring has to yield for some. */
-static bool leaving_demote(kvo_store *s, unsigned tier, uint32_t segment, const leaving *l)
+static bool leaving_demote(kvo_store *s, unsigned tier, const leaving *l)
 {
     uint32_t records[STORE_WINDOW];
     int results[STORE_WINDOW];
     bool yields = false;
     for (uint32_t i = 0, n = 0; tier + 1 < s->tier_count && i < l->count; i++) {
-        uint32_t record = l->records[i];
-        if (in_segment(s, tier, segment, record) && may_leave(s, record, tier) && !below(s, record, tier))
-            records[n++] = record;
+        if (may_leave(s, &l->list[i], tier) && !below(s, l->list[i].record, tier))
+            records[n++] = l->list[i].record;
         if (n < STORE_WINDOW && i + 1 < l->count)
             continue;
         store_demote(s, records, n, tier + 1, results);
@@ -362,44 +483,67 @@ static bool leaving_demote(kvo_store *s, unsigned tier, uint32_t segment, const 
     return yields;
 }
 
+/* A child goes before its parent; one that stays makes an orphan of itself. */
+static void leave(kvo_store *s, unsigned tier, uint32_t segment, leaving *l, const leaver *who, bool yields)
+{
+    uint32_t record = who->record, parent = store_parent(s, record);
+    if (life_incarnation(word_load(&s->records[record].life)) != who->incarnation)
+        return;
+    bool clean = tier + 1 == s->tier_count || below(s, record, tier), orphan = bits_get(l->marked, record);
+    kvo_cause cause = in_segment(s, tier, segment, record) ? KVO_CAUSE_RESIZE : KVO_CAUSE_NONE;
+    if (orphan)
+        cause = KVO_CAUSE_ORPHAN;
+    if (!clean)
+        cause = KVO_CAUSE_YIELD;
+    if (may_leave(s, who, tier) && (clean || yields) && evict(s, tier, record, cause)) {
+        if (orphan && cause == KVO_CAUSE_YIELD)
+            ledger_count(&s->ledger, s->tiers[tier].account, LEDGER_ORPHANS, 1);
+        return;
+    }
+    if (parent != BLOCK_NONE && resident(s, tier, record))
+        bits_set(l->marked, parent);
+}
+
 /* Frees a segment of another stride, whole. false: some of its blocks have to stay. */
 static bool evict_segment(kvo_store *s, unsigned tier, uint32_t segment)
 {
     store_tier *t = &s->tiers[tier];
-    leaving l = {.count = 0};
-    if (!leaving_list(s, tier, segment, &l))
+    leaving l;
+    if (!leaving_open(s, tier, segment, &l))
         return false;
     place_segment_drain(&t->space, segment);
-    bool yields = leaving_demote(s, tier, segment, &l), last = tier + 1 == s->tier_count;
-    for (uint32_t i = 0; i < l.count; i++) {
-        uint32_t record = l.records[i];
-        if (!in_segment(s, tier, segment, record) || !may_leave(s, record, tier))
-            continue;
-        if (last || below(s, record, tier))
-            evict(s, tier, record, bits_get(l.outside, record) ? KVO_CAUSE_ORPHAN : KVO_CAUSE_RESIZE);
-        else if (yields)
-            evict(s, tier, record, KVO_CAUSE_YIELD);
-    }
+    bool yields = leaving_demote(s, tier, &l);
+    for (uint32_t i = 0; i < l.count; i++)
+        leave(s, tier, segment, &l, &l.list[i], yields);
     bool done = t->space.segments[segment].used == 0;
     if (!done)
         place_segment_undrain(&t->space, segment);
-    s->env->free(s->env, l.outside, l.bytes);
+    leaving_close(s, &l);
     return done;
 }
 
-static bool other_segment(kvo_store *s, unsigned tier, uint32_t stride, uint64_t head_key)
+/*
+ * A segment of another stride whose blocks are worth less than the victim that would go instead (NULL: none
+ * would). Between sizes recency decides, without the credit of uses: that counts in slots, of which one size has
+ * eighty where another has one, and would keep a size that was read once for many times what is put meanwhile.
+ */
+static bool other_segment(kvo_store *s, unsigned tier, uint32_t stride, const place_victim *instead)
 {
     store_tier *t = &s->tiers[tier];
-    size_t bytes = 2 * t->space.segment_count * sizeof(uint64_t);
-    uint64_t *scratch = s->env->alloc(s->env, bytes), key = 0;
+    size_t bytes = PLACE_SEGMENT_WORDS * t->space.segment_count * sizeof(uint64_t);
+    uint64_t *scratch = s->env->alloc(s->env, bytes), bar = UINT64_MAX;
     if (scratch == NULL)
         return false;
-    place_query query = query_for(s, tier, 0);
-    uint32_t segment = place_victim_segment(&query, t->space.header_units + stride, &key, scratch);
+    place_query query = query_for(s, tier, stride);
+    query.rules.placement = KVO_PLACE_LRU;
+    if (instead)
+        bar = place_key(&query.rules, instead->policy, instead->touch, tier);
+    uint32_t segment = place_victim_segment(&s->scan, &query, t->space.header_units + stride, bar, scratch);
     s->env->free(s->env, scratch, bytes);
-    if (segment == PLACE_SLOT_NONE || key >= head_key || t->space.segments[segment].stride == stride)
-        return false;
-    return evict_segment(s, tier, segment);
+    t->look_units = t->space.taken_units;
+    if (segment == PLACE_SLOT_NONE) /* not for each block: values change with what is put */
+        t->look_units += place_units(&t->space) / 64;
+    return segment != PLACE_SLOT_NONE && evict_segment(s, tier, segment);
 }
 
 /* ---- room ---- */
@@ -432,16 +576,14 @@ static int make_room(kvo_store *s, unsigned tier, uint32_t stride, bool *waited)
         if (found.changed)
             return KVO_OK;
         v = found.count ? &t->queue[t->queue_first] : NULL;
-        if (v == NULL && filter && other_segment(s, tier, stride, UINT64_MAX))
-            return KVO_OK;
         if (v == NULL)
-            return why_no_victim(s, tier, &found, filter);
-        if (mixed && other_segment(s, tier, stride, v->key))
-            return KVO_OK;
-        v = queue_head(s, t, filter);
-        if (v == NULL)
-            return KVO_OK;
+            return filter && other_segment(s, tier, stride, NULL) ? KVO_OK : why_no_victim(s, tier, &found, filter);
     }
+    if (mixed && !t->demoting && t->space.taken_units >= t->look_units && other_segment(s, tier, stride, v))
+        return KVO_OK;
+    v = queue_head(s, t, filter);
+    if (v == NULL)
+        return KVO_OK;
     if (below(s, v->record, tier) || tier + 1 == s->tier_count) {
         uint32_t record = v->record;
         if (evict(s, tier, record, v->orphan ? KVO_CAUSE_ORPHAN : KVO_CAUSE_NONE))
@@ -453,6 +595,19 @@ static int make_room(kvo_store *s, unsigned tier, uint32_t stride, bool *waited)
     return t->demoting ? KVO_BUSY : demote_queue(s, tier, waited);
 }
 
+/* A slot of this stride, or why not. */
+static int take_slot(kvo_store *s, unsigned tier, uint32_t stride, uint32_t *slot, bool *waited)
+{
+    int status;
+    do {
+        *slot = place_slot_take(&s->tiers[tier].space, stride);
+        if (*slot != PLACE_SLOT_NONE)
+            return KVO_OK;
+        status = make_room(s, tier, stride, waited);
+    } while (status == KVO_OK);
+    return status;
+}
+
 int store_room(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint64_t deadline, uint32_t *slot, bool *waited)
 {
     store_tier *t = &s->tiers[tier];
@@ -460,16 +615,22 @@ int store_room(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint64_t dea
     if (stride == 0)
         return KVO_REFUSED;
     for (;;) {
-        *slot = place_slot_take(&t->space, stride);
-        if (*slot != PLACE_SLOT_NONE) {
-            t->wanted_stride = stride;
-            store_mover_nudge(s, t);
-            return KVO_OK;
+        uint32_t used = place_lend(&t->space, stride);
+        int status = take_slot(s, tier, used, slot, waited);
+        /* No slot of its size can be had, nor a segment for it: better one that is too large. */
+        for (uint32_t l = stride; (status == KVO_BUSY || status == KVO_SHORT) && !t->demoting;) {
+            if ((l = place_larger(&t->space, l)) == 0)
+                break;
+            if (take_slot(s, tier, l, slot, waited) == KVO_OK) {
+                status = KVO_OK;
+                used = l;
+            }
         }
-        int status = make_room(s, tier, stride, waited);
-        if (status == KVO_OK)
-            continue;
-        if (deadline == 0 || status == KVO_FULL)
+        if (status == KVO_OK) {
+            t->wanted_stride = used;
+            store_mover_nudge(s, t);
+        }
+        if (status == KVO_OK || deadline == 0 || status == KVO_FULL)
             return status;
         *waited = true;
         if (!store_wait(s, deadline))

@@ -54,6 +54,12 @@ typedef struct store_stale_table {
     size_t bytes;
 } store_stale_table;
 
+/* Part of a tier's array of victims: those for one slot size. */
+typedef struct store_queue {
+    uint32_t stride, first, count;
+} store_queue;
+#define STORE_QUEUES 32u /* beside the one in use */
+
 typedef struct store_tier {
     tier_medium *io; /* NULL in a ghost */
     kvo_store *store;
@@ -68,14 +74,17 @@ typedef struct store_tier {
     _Atomic uint64_t resident;
     _Atomic uint32_t max_delta;
 
-    /* The next victims, worst first. */
+    /* The next victims, worst first. Where slot sizes mix each has its own, in turn in one array. */
     place_victim *queue;
     uint32_t queue_first, queue_count;
     uint32_t queue_stride;
+    uint32_t queue_end; /* of the one filled last */
+    store_queue parked[STORE_QUEUES];
     uint64_t *queued;             /* one bit a record */
-    _Atomic uint64_t queue_limit; /* the best key in it; 0 = empty */
+    _Atomic uint64_t queue_limit; /* the best key in them; 0 = empty */
     atomic_bool queue_old;        /* a policy put some block before the queue's end */
     bool demoting;                /* a thread is bringing the queue's blocks down */
+    uint64_t look_units;          /* space.taken_units at which another segment may be looked for again */
 
     /* The mover's, under the lock. */
     uint32_t wanted_stride; /* of the last slot that was asked for */

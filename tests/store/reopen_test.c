@@ -290,7 +290,7 @@ static void segment_turned_then_killed(void *context)
     (void)context;
     kvo_reservation r;
     kvo_answer a;
-    uint32_t bytes = 30000;
+    uint32_t bytes = 7000; /* too little to be lent a slot of 64 KiB */
     kvo_policy low = {.priority = 0};
     open_store("disk:@0:8blk");
     fill_with(0, 8, 65536);
