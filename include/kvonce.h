@@ -35,6 +35,7 @@
  *   job until its report is taken.
  * - Structs that begin with `size` are set up by their _INIT macro; they only grow
  *   at the end, and a library accepts the shorter struct of an older program.
+ * - A call uses up to 64 KiB of the caller's stack: give a thread that calls at least 128 KiB.
  * - After fork() the child's copy of a store answers KVO_E_FORKED to every call.
  * - Cost classes, named in each comment: *pure* reads memory only, takes no lock,
  *   allocates nothing; *control* may take a short lock, moves no payload; *data*
@@ -186,7 +187,8 @@ enum {
 /* What carries transfers of files. */
 typedef enum kvo_io_engine {
     KVO_IO_AUTO = 0,   /* io_uring where the kernel allows it, else threads. The environment variable
-                          KVONCE_IO (auto, io_uring or threads) decides instead if it is set */
+                          KVONCE_IO (auto, io_uring or threads) decides instead if it is set and
+                          not empty */
     KVO_IO_URING = 1,  /* kvo_open() fails with KVO_E_UNSUPPORTED where the kernel forbids it */
     KVO_IO_THREADS = 2 /* a pool of io_threads threads, one vectored call a block */
 } kvo_io_engine;
@@ -269,7 +271,8 @@ typedef struct kvo_options {
  * at a time. A directory with more capacity than before grows, with less evicts what does not
  * fit. Everything that was *written* is found again, also after a crash.
  * On success *store is set; the caller closes it. On failure *store is NULL and error says
- * why. Options NULL = defaults. Data (reads one header page a slot).
+ * why. Options NULL = defaults. Data (reads one header page a slot, or after a close in order one
+ * checkpoint instead).
  */
 KVO_API int kvo_open(const char *tiers, const kvo_options *options, kvo_store **store, kvo_error *error);
 KVO_API int kvo_open_tiers(const kvo_tier_config *tiers, uint32_t count, const kvo_options *options,
@@ -538,7 +541,8 @@ typedef struct kvo_put_options {
  * held or moving; or the same name is being filled by another); KVO_FULL (the lower tiers
  * cannot take what must leave); KVO_REFUSED; KVO_SHORT (stored, level not reached in time).
  * Blocks are taken in order; a name twice in a batch exists the second time. options NULL =
- * defaults. Copies the payload once and takes its digest. Data.
+ * defaults. Takes the payload's digest and copies it once; where the first tier is a disk, not at all
+ * from memory that the device can read itself (aligned, whole pages). Data.
  */
 KVO_API int kvo_put(kvo_store *store, const kvo_names *names, const kvo_memory *memory,
                     const kvo_put_options *options, kvo_answer *answers);

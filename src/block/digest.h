@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The payload digest: XXH3-128, canonical (big-endian) form, of bytes where they arrived. */
+/* The payload digest: XXH3-128, canonical (big-endian) form, of the bytes that arrived. */
 #ifndef BLOCK_DIGEST_H
 #define BLOCK_DIGEST_H
 
@@ -9,7 +9,8 @@
 void digest_of(const void *data, size_t bytes, uint8_t out[16]);
 /* Of memory in segments. */
 void digest_segments(const kvo_segment *segments, uint32_t count, uint8_t out[16]);
-/* Copies segments into `to` piece by piece and digests each piece at its destination. */
+/* Copies segments into `to` and digests what it stores: each byte of `from` is read once, and the digest is of what was
+   read. */
 void digest_gather(void *to, const kvo_segment *from, uint32_t count, uint8_t out[16]);
 /* Copies `from` into segments (their sum is the length), digesting each piece where it arrived. */
 void digest_scatter(const kvo_segment *to, uint32_t count, const void *from, uint8_t out[16]);

@@ -22,7 +22,7 @@ void move_run_here(base_env *env, move_transfer *t)
 static int from_environment(move_kind *kind, kvo_error *error)
 {
     const char *text = secure_getenv("KVONCE_IO");
-    if (text == NULL || strcmp(text, "auto") == 0)
+    if (text == NULL || *text == 0 || strcmp(text, "auto") == 0)
         return KVO_OK;
     if (strcmp(text, "io_uring") == 0)
         *kind = MOVE_URING;

@@ -44,7 +44,8 @@ static bool ring_able(struct io_uring *ring)
     return able;
 }
 
-/* 0 or a negative errno value. The descriptor is close-on-exec; its memory is not a child's. */
+/* 0 or a negative errno value. A child has not the ring's memory; its descriptor is closed on exec, and until then one
+   that nobody uses, for every call of the child's answers KVO_E_FORKED. */
 static int ring_open(struct io_uring *ring)
 {
     int r = io_uring_queue_init(MOVE_DEPTH, ring, 0);

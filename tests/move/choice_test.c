@@ -48,6 +48,8 @@ static void the_environment_variable_decides_for_automatic_alone(void **state)
     assert_int_equal(got, MOVE_THREADS);
     setenv("KVONCE_IO", "auto", 1);
     assert_int_equal(open_as(base_env_posix(), MOVE_AUTO, &got), KVO_OK);
+    setenv("KVONCE_IO", "", 1);
+    assert_int_equal(open_as(base_env_posix(), MOVE_AUTO, &got), KVO_OK);
     setenv("KVONCE_IO", "threads ", 1);
     assert_int_equal(open_as(base_env_posix(), MOVE_AUTO, &got), KVO_E_ARGUMENT);
     assert_int_equal(open_as(base_env_posix(), MOVE_THREADS, &got), KVO_OK);
