@@ -801,7 +801,7 @@ typedef struct kvo_stat {
     uint64_t unfinished_slots;  /* at open: writes that a crash cut short */
     uint64_t damaged_slots;     /* at open: unreadable slot headers */
     /* The data plane, since open. */
-    int io_engine;              /* kvo_io_engine in use; 0: a ghost */
+    int io_engine;              /* kvo_io_engine chosen; 0: a ghost */
     int io_registered;          /* 1: staging memory is registered with the kernel (io_uring, and
                                    RLIMIT_MEMLOCK allows it); 0: it is not, or was not used yet */
     uint64_t transfers;         /* blocks written to or read from media */

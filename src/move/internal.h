@@ -47,11 +47,15 @@ struct move_engine {
     uint64_t flight_max;
     _Atomic uint64_t flight; /* bytes */
     move_staging staging;
-    pthread_mutex_t lock; /* the two below */
+    void (*log)(void *context, const char *line); /* may be NULL */
+    void *log_context;
+    pthread_mutex_t lock; /* the four below */
     move_stream *idle;
     uint32_t stream_count;
-    _Atomic int registered; /* 1: staging is, with some stream; -1: the kernel does not allow it */
-    void *own;              /* the engine's */
+    bool refused;                /* the kernel does not register staging */
+    _Atomic uint32_t registered; /* streams with which it is; read without the lock */
+    _Atomic int broken;          /* the errno value with which a stream failed for good: there are no new ones */
+    void *own;                   /* the engine's */
 };
 
 /* In the caller's thread, through the environment. */
@@ -59,6 +63,8 @@ void move_run_here(base_env *env, move_transfer *transfer);
 
 void move_staging_open(move_engine *engine);
 void move_staging_close(move_engine *engine);
+/* A stream has failed for good. The first one says so in the log. */
+void move_broke(move_engine *engine, int error);
 /* Whether memory lies in the region that can be registered. */
 bool move_staging_holds(const move_engine *engine, const void *memory);
 

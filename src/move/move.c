@@ -3,6 +3,7 @@
 #include "move/move.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,16 +86,43 @@ int move_open(base_env *env, move_kind kind, uint32_t threads, uint64_t flight_b
     return KVO_OK;
 }
 
+void move_on_log(move_engine *e, void (*log)(void *context, const char *line), void *context)
+{
+    e->log = log;
+    e->log_context = context;
+}
+
+void move_broke(move_engine *e, int error)
+{
+    char line[160];
+    int none = 0;
+    if (!atomic_compare_exchange_strong(&e->broken, &none, error) || e->log == NULL)
+        return;
+    snprintf(line, sizeof line, "io_uring stopped working (%s); from now on each caller's thread does its own I/O",
+             strerror(error));
+    e->log(e->log_context, line);
+}
+
+static void close_idle(move_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    move_stream *idle = e->idle;
+    e->idle = NULL;
+    for (move_stream *stream = idle; stream; stream = stream->next)
+        e->stream_count--;
+    pthread_mutex_unlock(&e->lock);
+    while (idle) {
+        move_stream *stream = idle;
+        idle = stream->next;
+        stream->ops->stream_close(stream);
+    }
+}
+
 void move_close(move_engine *e)
 {
     if (e == NULL)
         return;
-    while (e->idle) {
-        move_stream *stream = e->idle;
-        e->idle = stream->next;
-        e->stream_count--;
-        stream->ops->stream_close(stream);
-    }
+    close_idle(e);
     KVO_ASSERT(e->stream_count == 0 && atomic_load(&e->flight) == 0);
     e->ops->close(e);
     move_staging_close(e);
@@ -103,7 +131,7 @@ void move_close(move_engine *e)
 }
 
 move_kind move_kind_of(const move_engine *e) { return e->kind; }
-bool move_registered(const move_engine *e) { return atomic_load(&e->registered) == 1; }
+bool move_registered(const move_engine *e) { return atomic_load(&e->registered) > 0; }
 
 /* ---- streams ---- */
 
@@ -123,8 +151,8 @@ static bool take_idle(move_engine *e, move_stream **stream)
 
 move_stream *move_stream_open(move_engine *e)
 {
-    move_stream *stream;
-    bool more = take_idle(e, &stream);
+    move_stream *stream = NULL;
+    bool more = atomic_load(&e->broken) == 0 && take_idle(e, &stream);
     if (more && (stream = e->ops->stream_open(e)) == NULL) {
         pthread_mutex_lock(&e->lock);
         e->stream_count--;
@@ -148,6 +176,8 @@ void move_stream_close(move_stream *stream)
     stream->next = e->idle;
     e->idle = stream;
     pthread_mutex_unlock(&e->lock);
+    if (atomic_load(&e->broken))
+        close_idle(e);
 }
 
 bool move_stream_full(const move_stream *stream, uint64_t bytes)

@@ -48,9 +48,12 @@ typedef struct move_transfer {
    any lets one through. A kvo_status. */
 int move_open(base_env *env, move_kind kind, uint32_t threads, uint64_t flight_bytes, move_engine **out,
               kvo_error *error);
+/* For one line, from any thread, when io_uring stops working under an open engine: from then on each caller's thread
+   carries its own transfers. Before the first stream. */
+void move_on_log(move_engine *engine, void (*log)(void *context, const char *line), void *context);
 void move_close(move_engine *engine); /* no stream is open; NULL is allowed */
 move_kind move_kind_of(const move_engine *engine);
-/* Whether staging memory is registered with the kernel; not before its first use. */
+/* Whether staging memory is registered with the kernel, for any stream; not before its first use. */
 bool move_registered(const move_engine *engine);
 
 /* NULL: no memory. */

@@ -14,6 +14,8 @@
 
 #define HAND_OVER_BYTES (256u << 10)
 #define HAND_OVER_COUNT 16u
+#define REFUSALS_MAX 1000u /* in a row, a millisecond apart */
+#define REGISTERED_MAX 4u  /* rings: each charges all of staging to RLIMIT_MEMLOCK */
 
 typedef struct uring_request {
     move_transfer *transfer;
@@ -26,8 +28,11 @@ typedef struct uring_stream {
     move_stream base;
     struct io_uring ring;
     bool tried, registered; /* staging, with this ring */
+    bool broken;            /* the ring is not entered any more */
+    uint32_t refusals;      /* in a row */
     uint64_t queued_bytes;  /* in requests that the kernel has not seen */
     uint64_t used;          /* one bit a request */
+    uint64_t here;          /* of them those that the caller's thread will run */
     uring_request requests[MOVE_DEPTH];
 } uring_stream;
 
@@ -88,24 +93,33 @@ static move_stream *stream_open(move_engine *e)
 static void stream_close(move_stream *stream)
 {
     uring_stream *u = (uring_stream *)stream;
+    move_engine *e = stream->engine;
+    int error = atomic_load(&e->broken);
+    /* Somebody closed our descriptors, and the numbers may be another's by now: better one that stays open. */
+    if (error == EBADF || error == EOPNOTSUPP)
+        u->ring.ring_fd = -1;
     io_uring_queue_exit(&u->ring);
-    stream->engine->env->free(stream->engine->env, u, sizeof *u);
+    atomic_fetch_sub(&e->registered, u->registered);
+    e->env->free(e->env, u, sizeof *u);
 }
 
 /* ---- staging ---- */
 
-/* Once a ring. Where RLIMIT_MEMLOCK forbids it, staging is memory like any other. */
+/* Once a ring, and only the first few. Where RLIMIT_MEMLOCK forbids it, staging is memory like any other. */
 static void register_staging(uring_stream *u)
 {
     move_engine *e = u->base.engine;
     struct iovec region = {atomic_load(&e->staging.region), e->staging.bytes};
     u->tried = true;
-    if (atomic_load(&e->registered) < 0)
-        return;
-    /* A child has no use for it, and would get a copy of what is pinned. */
-    (void)madvise(region.iov_base, region.iov_len, MADV_DONTFORK);
-    u->registered = io_uring_register_buffers(&u->ring, &region, 1) == 0;
-    atomic_store(&e->registered, u->registered ? 1 : -1);
+    pthread_mutex_lock(&e->lock);
+    if (!e->refused && atomic_load(&e->registered) < REGISTERED_MAX) {
+        /* A child has no use for it, and would get a copy of what is pinned. */
+        (void)madvise(region.iov_base, region.iov_len, MADV_DONTFORK);
+        u->registered = io_uring_register_buffers(&u->ring, &region, 1) == 0;
+        e->refused = !u->registered;
+        atomic_fetch_add(&e->registered, u->registered);
+    }
+    pthread_mutex_unlock(&e->lock);
 }
 
 static bool is_registered(uring_stream *u, const uring_request *q)
@@ -128,7 +142,7 @@ static void rest_of(uring_request *q)
     for (int i = 0; i < t->piece_count; i++) {
         size_t bytes = t->pieces[i].iov_len;
         if (skip < bytes)
-            q->rest[q->count++] = (struct iovec){(uint8_t *)t->pieces[i].iov_base + skip, bytes - skip};
+            q->rest[q->count++] = (struct iovec){(void *)((uintptr_t)t->pieces[i].iov_base + skip), bytes - skip};
         skip -= skip < bytes ? skip : bytes;
     }
 }
@@ -137,6 +151,10 @@ static void enqueue(uring_stream *u, unsigned which)
 {
     uring_request *q = &u->requests[which];
     move_transfer *t = q->transfer;
+    if (u->broken) {
+        u->here |= 1ull << which;
+        return;
+    }
     struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
     KVO_ASSERT(sqe != NULL); /* as many as there are requests */
     rest_of(q);
@@ -154,12 +172,37 @@ static void enqueue(uring_stream *u, unsigned which)
     u->queued_bytes += t->bytes - q->done;
 }
 
-/* A refusal passes (memory is short, a signal came): what was not taken goes with the next one. */
+/*
+ * The kernel takes nothing more from this ring: a sandbox was put up, or somebody closed the descriptor. Requests that
+ * it has not consumed it never will, since nobody enters the ring again: they are the caller's thread's. For those that
+ * it has consumed the device may still read or write their memory, which must not go back before their answers have
+ * come. These arrive in the ring's memory, which takes no call to read and keeps the ring alive without its descriptor:
+ * next() looks there, and sleeps in between.
+ */
+static void give_up(uring_stream *u, int error)
+{
+    const struct io_uring_sq *sq = &u->ring.sq;
+    for (unsigned i = *sq->khead; i != sq->sqe_tail; i++) {
+        unsigned which = (unsigned)sq->sqes[i & sq->ring_mask].user_data;
+        u->here |= 1ull << which;
+        u->requests[which].transfer->submissions--;
+    }
+    u->broken = true;
+    move_broke(u->base.engine, error);
+}
+
+/* Some refusals pass (memory is short, a signal came): what was not taken goes with the next one. */
 static void hand_over(uring_stream *u, bool wait)
 {
     int r = io_uring_submit_and_wait(&u->ring, wait);
+    bool passes = r == -EAGAIN || r == -EBUSY || r == -ENOMEM;
     u->queued_bytes = 0;
-    if (r < 0 && r != -EINTR)
+    if (r == -EINTR)
+        return;
+    u->refusals = r < 0 ? u->refusals + 1 : 0;
+    if (r < 0 && (!passes || u->refusals > REFUSALS_MAX))
+        give_up(u, -r);
+    else if (r < 0)
         poll(NULL, 0, 1);
 }
 
@@ -171,7 +214,7 @@ static void add(move_stream *stream, move_transfer *t)
     u->requests[which].transfer = t;
     u->requests[which].done = 0;
     enqueue(u, which);
-    if (u->queued_bytes >= HAND_OVER_BYTES || io_uring_sq_ready(&u->ring) >= HAND_OVER_COUNT)
+    if (!u->broken && (u->queued_bytes >= HAND_OVER_BYTES || io_uring_sq_ready(&u->ring) >= HAND_OVER_COUNT))
         hand_over(u, false);
 }
 
@@ -196,23 +239,41 @@ static move_transfer *settle(uring_stream *u, const struct io_uring_cqe *cqe)
     return t;
 }
 
+/* From the start again, whatever the kernel has done of it. */
+static move_transfer *run_here(uring_stream *u)
+{
+    unsigned which = (unsigned)__builtin_ctzll(u->here);
+    move_transfer *t = u->requests[which].transfer;
+    uint32_t submissions = t->submissions;
+    u->here &= ~(1ull << which);
+    u->used &= ~(1ull << which);
+    move_run_here(u->base.engine->env, t);
+    t->submissions += submissions;
+    return t;
+}
+
 static move_transfer *next(move_stream *stream, bool wait)
 {
     uring_stream *u = (uring_stream *)stream;
     for (;;) {
         struct io_uring_cqe *cqe;
         bool some = io_uring_peek_cqe(&u->ring, &cqe) == 0;
-        if (io_uring_sq_ready(&u->ring) || (!some && wait))
+        if (!u->broken && (io_uring_sq_ready(&u->ring) || (!some && wait))) {
             hand_over(u, !some && wait);
-        if (!some && io_uring_peek_cqe(&u->ring, &cqe) != 0) {
-            if (wait)
-                continue;
-            return NULL;
+            some = some || io_uring_peek_cqe(&u->ring, &cqe) == 0;
         }
-        move_transfer *t = settle(u, cqe);
-        io_uring_cqe_seen(&u->ring, cqe);
-        if (t)
-            return t;
+        if (some) {
+            move_transfer *t = settle(u, cqe);
+            io_uring_cqe_seen(&u->ring, cqe);
+            if (t)
+                return t;
+        } else if (!wait) {
+            return NULL;
+        } else if (u->here) {
+            return run_here(u);
+        } else if (u->broken) {
+            poll(NULL, 0, 1);
+        }
     }
 }
 

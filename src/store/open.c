@@ -455,6 +455,8 @@ static int open_stages(kvo_store *s, const kvo_tier_config *tiers, kvo_error *er
     const kvo_options *o = &s->options;
     int r = s->ghost ? KVO_OK
                      : move_open(s->env, (move_kind)o->io_engine, o->io_threads, o->flight_bytes, &s->engine, error);
+    if (s->engine)
+        move_on_log(s->engine, o->on_log, o->log_context);
     for (unsigned i = 0; r == KVO_OK && i < s->tier_count; i++)
         r = open_tier(s, i, &tiers[i], error);
     if (r == KVO_OK && s->options.block_bytes == 0 && s->home != KVO_NO_TIER && !s->ghost)

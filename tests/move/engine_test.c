@@ -4,12 +4,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -384,15 +390,222 @@ static void a_fork_disturbs_nobody(void **state)
     move_stream_close(s);
 }
 
+/* ---- a ring that breaks ---- */
+
+/* For children: the parent reads the line that failed, and cmocka's state is the parent's. */
+#define CHECK(x)                                                    \
+    do {                                                            \
+        if (!(x)) {                                                 \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #x); \
+            _exit(1);                                               \
+        }                                                           \
+    } while (0)
+enum { BEFORE = 16 + 9, ALL = BEFORE + 16 };
+
+static unsigned lines;
+
+static void count_line(void *context, const char *line)
+{
+    lines += context == &lines && strstr(line, "io_uring") != NULL;
+}
+
+/* io_uring_enter() fails from now on. */
+static void forbid(int error)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_enter, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+/* Another file comes in the place of each ring. */
+static void replace_rings(void)
+{
+    unsigned rings = 0;
+    int other_file = open("/dev/null", O_RDWR);
+    for (int i = 0; i < 256; i++) {
+        char path[32], is[64] = {0};
+        snprintf(path, sizeof path, "/proc/self/fd/%d", i);
+        if (readlink(path, is, sizeof is - 1) > 0 && strstr(is, "[io_uring]") && ++rings)
+            CHECK(dup2(other_file, i) == i);
+    }
+    CHECK(rings > 0);
+}
+
+static void null_files(bool *null)
+{
+    for (int i = 0; i < 256; i++) {
+        char path[32], is[64] = {0};
+        snprintf(path, sizeof path, "/proc/self/fd/%d", i);
+        null[i] = readlink(path, is, sizeof is - 1) > 0 && strcmp(is, "/dev/null") == 0;
+    }
+}
+
+/* Some transfers are with the kernel, some are not yet, when the ring breaks; then come more of them. */
+static void work_while_it_breaks(int error)
+{
+    move_transfer t[ALL];
+    bool seen[ALL] = {false}, null[2][256];
+    open_engine(FLIGHT);
+    move_on_log(engine, count_line, &lines);
+    uint8_t *staged = move_staging_take(engine, PAGE, true);
+    move_stream *s = move_stream_open(engine), *unused = move_stream_open(engine);
+    move_stream_close(unused);
+    for (size_t i = 0; i < ALL; i++) {
+        t[i] = i == BEFORE ? page(staged - i * PAGE, i, false, 1) : page(in, i, false, 3);
+        if (i == BEFORE) {
+            if (error)
+                forbid(error);
+            else
+                replace_rings();
+            null_files(null[0]);
+        }
+        if (i == ALL - 3) {
+            CHECK(drain(s, seen, t) == ALL - 3);
+            CHECK(lines == 1);
+        }
+        move_add(s, &t[i]);
+    }
+    CHECK(move_next(s, false) == NULL);
+    CHECK(drain(s, seen, t) == 3);
+    for (size_t i = 0; i < ALL; i++)
+        CHECK(t[i].result == PAGE && t[i].submissions == 1);
+    CHECK(memcmp(staged, out + BEFORE * PAGE, PAGE) == 0);
+    memcpy(in + BEFORE * PAGE, staged, PAGE);
+    CHECK(memcmp(in, out, ALL * PAGE) == 0);
+    move_staging_give(engine, staged, PAGE);
+    move_stream_close(s);
+    CHECK(!move_registered(engine));
+
+    memset(in, 0, ALL * PAGE);
+    for (size_t i = 0; i < ALL; i++)
+        t[i] = page(in, i, false, 2);
+    move_run(engine, t, ALL);
+    CHECK(memcmp(in, out, ALL * PAGE) == 0 && lines == 1);
+    move_close(engine);
+    null_files(null[1]);
+    CHECK(memcmp(null[0], null[1], sizeof null[0]) == 0);
+}
+
+static void in_a_child(void (*work)(int), int argument)
+{
+    int status;
+    fill_file();
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(60);
+        work(argument);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void a_sandbox_put_up_later_breaks_no_transfer(void **state)
+{
+    (void)state;
+    in_a_child(work_while_it_breaks, EPERM);
+}
+
+static void a_refusal_without_end_ends(void **state)
+{
+    (void)state;
+    in_a_child(work_while_it_breaks, EAGAIN);
+}
+
+static void a_descriptor_that_somebody_closed_breaks_no_transfer(void **state)
+{
+    (void)state;
+    in_a_child(work_while_it_breaks, 0);
+}
+
+/* ---- registered memory ---- */
+
+static unsigned long pinned_kib(void)
+{
+    char line[128];
+    unsigned long kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    CHECK(f != NULL);
+    while (fgets(line, sizeof line, f))
+        sscanf(line, "VmPin: %lu", &kib);
+    fclose(f);
+    return kib;
+}
+
+/* Without the right to pin as much as it likes, whoever runs the test. */
+static void limit_applies(void)
+{
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct data[2];
+    CHECK(syscall(SYS_capget, &header, data) == 0);
+    data[0].effective &= ~(1u << CAP_IPC_LOCK);
+    CHECK(syscall(SYS_capset, &header, data) == 0);
+}
+
+/* After `allowed` streams no more may be pinned. */
+static void use_many_streams(int allowed)
+{
+    enum { STREAMS = 12 };
+    move_stream *s[STREAMS];
+    struct rlimit none = {0, 0};
+    limit_applies();
+    open_engine(FLIGHT);
+    uint8_t *staged = move_staging_take(engine, PAGE, true);
+    for (int i = 0; i < STREAMS; i++) {
+        move_transfer t = page(staged - i * PAGE, (size_t)i, false, 1);
+        if (i == allowed)
+            CHECK(setrlimit(RLIMIT_MEMLOCK, &none) == 0);
+        CHECK((s[i] = move_stream_open(engine)) != NULL);
+        move_add(s[i], &t);
+        CHECK(move_next(s[i], true) == &t && t.result == PAGE);
+        CHECK(memcmp(staged, out + i * PAGE, PAGE) == 0);
+        CHECK(move_registered(engine) == (pinned_kib() > 0));
+    }
+    CHECK(pinned_kib() <= 4 * FLIGHT / 1024);
+    for (int i = 0; i < STREAMS; i++)
+        move_stream_close(s[i]);
+    CHECK(move_registered(engine) == (pinned_kib() > 0));
+    move_staging_give(engine, staged, PAGE);
+    move_close(engine);
+}
+
+static void registered_as_long_as_any_ring_is(void **state)
+{
+    (void)state;
+    in_a_child(use_many_streams, 2);
+}
+
+static void only_a_few_rings_charge_the_limit(void **state)
+{
+    (void)state;
+    in_a_child(use_many_streams, 100);
+}
+
 int main(int argc, char **argv)
 {
+    const struct CMUnitTest of_rings[] = {
+        cmocka_unit_test_setup_teardown(a_sandbox_put_up_later_breaks_no_transfer, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_refusal_without_end_ends, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_descriptor_that_somebody_closed_breaks_no_transfer, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(registered_as_long_as_any_ring_is, setup, teardown),
+        cmocka_unit_test_setup_teardown(only_a_few_rings_charge_the_limit, setup, teardown),
+    };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(batches_come_back_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(each_transfer_comes_back_once_in_any_order, setup, teardown),
         cmocka_unit_test_setup_teardown(a_read_ends_where_the_file_ends, setup, teardown),
         cmocka_unit_test_setup_teardown(one_that_fails_takes_no_other_with_it, setup, teardown),
         cmocka_unit_test_setup_teardown(a_write_over_the_limit_is_an_error, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_stream_is_full_at_its_depth_and_at_the_bound_of_bytes, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_stream_is_full_at_its_depth_and_at_the_bound_of_bytes, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(staging_is_bounded_and_comes_back, setup, teardown),
         cmocka_unit_test_setup_teardown(transfers_of_staging_are_transfers_like_any_other, setup, teardown),
         cmocka_unit_test_setup_teardown(many_streams_from_many_threads, setup, teardown),
@@ -401,11 +614,15 @@ int main(int argc, char **argv)
     };
     const char *name = argc > 1 ? argv[1] : "threads";
     kvo_error error = {{0}};
-    kind = strcmp(name, "io_uring") == 0 ? MOVE_URING : strcmp(name, "simulated") == 0 ? MOVE_SIMULATED : MOVE_THREADS;
-    if (kind == MOVE_URING && move_open(base_env_posix(), kind, 1, FLIGHT, &engine, &error) == KVO_E_UNSUPPORTED) {
+    kind = strcmp(name, "io_uring") == 0    ? MOVE_URING
+           : strcmp(name, "simulated") == 0 ? MOVE_SIMULATED
+                                            : MOVE_THREADS;
+    if (kind == MOVE_URING &&
+        move_open(base_env_posix(), kind, 1, FLIGHT, &engine, &error) == KVO_E_UNSUPPORTED) {
         printf("skipped: %s\n", error.text);
         return TEST_SKIPPED;
     }
     move_close(engine);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return kind == MOVE_URING ? failed + cmocka_run_group_tests(of_rings, NULL, NULL) : failed;
 }
