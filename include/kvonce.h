@@ -731,9 +731,9 @@ KVO_API int kvo_submit_sync(kvo_queue *queue, const kvo_target *target, int leve
 KVO_API int kvo_submit_remove(kvo_queue *queue, const kvo_target *target, int level, uint64_t deadline_ns,
                               kvo_answer *answers, void *context, kvo_job *job);
 
-/* A request: what the job has not begun is left undone (KVO_CANCELLED), what runs runs to its end; a
-   sync or a remove that runs is not interrupted. The report comes as always. KVO_GONE: no such job, or
-   its report is already there. Control. */
+/* A request: what the job has not begun is left undone (KVO_CANCELLED), a slice or a sync that runs runs
+   to its end. The report comes as always. KVO_GONE: no such job, or its report is already there.
+   Control. */
 KVO_API int kvo_cancel(kvo_queue *queue, kvo_job job);
 
 /* Takes up to `capacity` reports, in order of completion, waiting up to timeout_ns for the first

@@ -61,7 +61,11 @@ bool store_wait(kvo_store *s, uint64_t deadline)
     return true;
 }
 
-void store_changed(kvo_store *s) { pthread_cond_broadcast(&s->changed); }
+void store_changed(kvo_store *s)
+{
+    atomic_fetch_add(&s->changes, 1);
+    pthread_cond_broadcast(&s->changed);
+}
 
 void store_log(kvo_store *s, const char *format, ...)
 {

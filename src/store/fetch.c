@@ -49,6 +49,7 @@ static void look(kvo_store *s, fetch_batch *batch, fetch_item *item)
         for (unsigned t = 0; t < s->tier_count; t++)
             full |= copy_pins(word_load(&s->records[item->record].copy[t])) == COPY_PINS_MAX;
         item->status = full ? KVO_BUSY : KVO_MISS;
+        item->later = full;
         return;
     }
     /* Pinned: the record and its identity are ours to read. */
@@ -79,6 +80,7 @@ static void go_past(kvo_store *s, const fetch_batch *batch, fetch_item *item)
     if (batch->pins) {
         item->how = FETCH_DONE;
         item->status = KVO_BUSY;
+        item->later = true;
     }
 }
 
@@ -422,6 +424,7 @@ void store_fetch(kvo_store *s, fetch_batch *batch, fetch_item *items, size_t cou
             if (round == ROUNDS_MAX || !settle(s, batch, &items[i])) {
                 items[i].how = FETCH_DONE;
                 items[i].status = KVO_BUSY;
+                items[i].later = true;
                 break;
             }
             look(s, batch, &items[i]);

@@ -26,6 +26,7 @@ typedef struct fetch_item {
     bool checked;  /* the bytes in memory were digested on their arrival just now */
     bool delivered; /* and so were those in the caller's */
     bool retried;  /* after an error of the device */
+    bool later;    /* KVO_BUSY: others are in the way, so that another try may do */
     block_identity identity;
     const kvo_segment *segments; /* NULL for pins */
     uint32_t segment_count;
@@ -44,12 +45,18 @@ typedef struct fetch_batch {
     kvo_pin *pins;
     kvo_answer *answers;
     bool yields; /* takes no room from blocks that an intent keeps */
-    bool tentative; /* what is busy will be tried again, and is counted then */
+    bool tentative; /* what is busy because of others will be tried again, is counted then, and
+                       marked in its answer's `reserved` */
 } fetch_batch;
 
 /* kvo_get() of checked arguments. */
-void store_get(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_get_options *o, bool tentative,
+void store_get(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_get_options *o,
                kvo_answer *answers);
+/* Part of a job's batch, tried without waiting, whose uses are counted; recency: of its first block. */
+void store_get_part(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_get_options *o,
+                    uint64_t recency, bool tentative, kvo_answer *answers);
+/* Counts the uses of a batch before its first block makes room for itself; returns the recency of that. */
+uint64_t store_get_uses(kvo_store *s, const kvo_names *names);
 void store_count_get(kvo_store *s, int status);
 
 /* Fetches items[0 .. count), count <= STORE_WINDOW; every item ends FETCH_DONE. */

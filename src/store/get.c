@@ -95,36 +95,42 @@ static void window(kvo_store *s, fetch_batch *batch, fetch_item *items, size_t n
         if (items[i].status != KVO_OK)
             *answer = (kvo_answer){.tier = KVO_NO_TIER};
         answer->status = items[i].status;
-        if (!batch->tentative || items[i].status != KVO_BUSY)
+        bool later = batch->tentative && items[i].status == KVO_BUSY && items[i].later;
+        answer->reserved = later;
+        if (!later)
             store_count_get(s, items[i].status);
     }
 }
 
 /* All uses of a long batch are counted before its first block makes room for itself, or that room
    could be one of the batch's last blocks. */
-static void touch_all(kvo_store *s, const fetch_batch *batch)
+static void touch_all(kvo_store *s, const kvo_names *names, uint64_t recency)
 {
-    kvo_target target = {.by = KVO_BY_NAMES, .names = *batch->names};
+    kvo_target target = {.by = KVO_BY_NAMES, .names = *names};
     target_cursor cursor = {.target = &target};
     for (target_hit hit; target_next(s, &cursor, &hit);)
         if (hit.status == KVO_OK)
-            store_touch(s, hit.record, batch->recency - hit.index);
+            store_touch(s, hit.record, recency - hit.index);
 }
 
-static void fetch_all(kvo_store *s, fetch_batch *batch, const kvo_memory *memory)
+uint64_t store_get_uses(kvo_store *s, const kvo_names *names)
+{
+    uint64_t recency = atomic_fetch_add(&s->clock, names->count) + names->count;
+    if (!s->read_only)
+        touch_all(s, names, recency);
+    return recency;
+}
+
+/* touched: the uses are counted. */
+static void fetch_all(kvo_store *s, fetch_batch *batch, const kvo_memory *memory, bool touched)
 {
     fetch_item items[STORE_WINDOW];
     const kvo_names *names = batch->names;
-    bool ahead = names->count > STORE_WINDOW && !s->read_only;
     const kvo_segment *segments = memory ? memory->segments : NULL;
-    batch->deadline = store_deadline(s, batch->options.deadline_ns);
-    batch->recency = atomic_fetch_add(&s->clock, names->count) + names->count;
-    if (ahead)
-        touch_all(s, batch);
     for (size_t i = 0; i < names->count;) {
         size_t n = 0;
         for (; n < STORE_WINDOW && i < names->count; n++, i++) {
-            items[n] = (fetch_item){.index = i, .touched = ahead};
+            items[n] = (fetch_item){.index = i, .touched = touched};
             if (memory == NULL)
                 continue;
             items[n].segments = segments;
@@ -138,16 +144,40 @@ static void fetch_all(kvo_store *s, fetch_batch *batch, const kvo_memory *memory
     }
 }
 
-void store_get(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_get_options *o, bool tentative,
+static void fetch_batch_all(kvo_store *s, fetch_batch *batch, const kvo_memory *memory)
+{
+    const kvo_names *names = batch->names;
+    bool ahead = names->count > STORE_WINDOW && !s->read_only;
+    batch->deadline = store_deadline(s, batch->options.deadline_ns);
+    batch->recency = atomic_fetch_add(&s->clock, names->count) + names->count;
+    if (ahead)
+        touch_all(s, names, batch->recency);
+    fetch_all(s, batch, memory, ahead);
+}
+
+void store_get(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_get_options *o,
                kvo_answer *answers)
 {
-    fetch_batch batch = {
-        .names = names, .options = *o, .deliver = deliver_copy, .answers = answers, .tentative = tentative};
+    fetch_batch batch = {.names = names, .options = *o, .deliver = deliver_copy, .answers = answers};
     if (s->read_only)
         batch.options.no_promote = 1;
-    fetch_all(s, &batch, memory);
+    fetch_batch_all(s, &batch, memory);
     if (!s->read_only)
         drop_used(s, answers, names->count, o->deadline_ns);
+}
+
+#define DROP_PATIENCE_NS 5000000u /* of a job, for a transfer of a block that is to go */
+
+void store_get_part(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_get_options *o,
+                    uint64_t recency, bool tentative, kvo_answer *answers)
+{
+    fetch_batch batch = {.names = names, .options = *o, .recency = recency, .deliver = deliver_copy,
+                         .answers = answers, .tentative = tentative};
+    if (s->read_only)
+        batch.options.no_promote = 1;
+    fetch_all(s, &batch, memory, true);
+    if (!s->read_only)
+        drop_used(s, answers, names->count, DROP_PATIENCE_NS);
 }
 
 int kvo_get(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_get_options *given,
@@ -159,7 +189,7 @@ int kvo_get(kvo_store *s, const kvo_names *names, const kvo_memory *memory, cons
         return r;
     if (memory == NULL || (names->count && (answers == NULL || memory->segments == NULL)))
         return KVO_E_ARGUMENT;
-    store_get(s, names, memory, &options, false, answers);
+    store_get(s, names, memory, &options, answers);
     return KVO_OK;
 }
 
@@ -229,7 +259,7 @@ int kvo_pin_blocks(kvo_store *s, const kvo_names *names, const kvo_get_options *
     for (size_t i = 0; i < names->count; i++)
         pins[i] = (kvo_pin){0};
     batch.options.no_promote = 0;
-    fetch_all(s, &batch, NULL);
+    fetch_batch_all(s, &batch, NULL);
     return KVO_OK;
 }
 

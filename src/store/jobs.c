@@ -7,11 +7,14 @@
 
 #include "store/fetch.h"
 #include "store/put.h"
+#include "store/target.h"
 
-#define BACKOFF_LEAST_NS 500000u
-#define BACKOFF_MOST_NS 20000000u
 
-typedef enum slice_end { SLICE_MORE, SLICE_BUSY, SLICE_DONE } slice_end;
+#define TRY_NS 5000000u         /* a remove, for a transfer of a block that is to go */
+#define RELEASE_NS 2000000u     /* from one parked job's try to the next one's, while none succeeds */
+#define RECHECK_NS 250000000u   /* what changes without a word, as a hold that ends */
+
+typedef enum turn_end { TURN_MORE, TURN_BUSY, TURN_DONE } turn_end;
 
 /* ---- a part of a batch, as a batch ---- */
 
@@ -58,29 +61,59 @@ static uint64_t bytes_of(const store_job *job, size_t block)
     return store_segments_bytes(memory.segments, memory.segment_counts ? memory.segment_counts[0] : 1);
 }
 
-/* Each is tried without waiting. What is busy and may be tried again is not counted yet. */
+/* The blocks of a list. What a try has removed and then cannot be found is removed. */
+static void try_remove(store_job *job, size_t first, size_t count)
+{
+    kvo_store *s = job->queue->store;
+    kvo_target part = job->target;
+    uint64_t removed = 0;
+    if (part.by == KVO_BY_NAMES) {
+        part.names = names_part(job, first, count);
+    } else {
+        part.handles += first;
+        part.handle_count = count;
+    }
+    int r = kvo_remove(s, &part, job->level > KVO_SEALED ? KVO_WRITTEN : KVO_SEALED, TRY_NS, job->answers + first, &removed);
+    job->removed += removed;
+    if (r == KVO_SHORT)
+        job->status = KVO_SHORT;
+}
+
+/* Each is tried once. What is busy and may be tried again is not counted yet. */
 static void try_blocks(store_job *job, size_t first, size_t count)
 {
     kvo_store *s = job->queue->store;
     kvo_names names = names_part(job, first, count);
     kvo_answer *answers = job->answers + first;
     bool tentative = job->deadline != 0;
-    if (job->kind == JOB_PREFETCH) {
-        store_prefetch(s, &names, 0, answers);
-        return;
+    kvo_memory memory;
+    kvo_put_options put;
+    switch (job->kind) {
+    case JOB_PUT:
+        memory = memory_part(job, first);
+        put = put_part(job, first);
+        store_put_part(s, &names, &memory, &put, job->recency - first, tentative, answers);
+        break;
+    case JOB_GET:
+        memory = memory_part(job, first);
+        store_get_part(s, &names, &memory, &job->get, job->recency - first, tentative, answers);
+        break;
+    case JOB_PREFETCH:
+        store_prefetch(s, &names, 0, tentative, answers);
+        break;
+    default:
+        try_remove(job, first, count);
     }
-    kvo_memory memory = memory_part(job, first);
-    if (job->kind == JOB_PUT) {
-        kvo_put_options o = put_part(job, first);
-        store_put(s, &names, &memory, &o, tentative, answers);
-        return;
-    }
-    kvo_get_options o = job->get;
-    o.deadline_ns = 0;
-    store_get(s, &names, &memory, &o, tentative, answers);
 }
 
-/* ---- slices ---- */
+/* Whether a block's answer is worth another try. */
+static bool busy(const store_job *job, size_t block)
+{
+    const kvo_answer *a = &job->answers[block];
+    return job->deadline != 0 && a->status == KVO_BUSY && (a->reserved || job->kind == JOB_PUT || job->kind == JOB_REMOVE);
+}
+
+/* ---- turns ---- */
 
 static bool late(const store_job *job)
 {
@@ -88,27 +121,40 @@ static bool late(const store_job *job)
     return job->deadline != 0 && job->deadline != KVO_FOREVER && s->env->now_ns(s->env) >= job->deadline;
 }
 
-/* Runs in slices. */
-static bool cut(const store_job *job) { return job->kind <= JOB_PREFETCH && !job->waits; }
+static bool cancelled(const store_job *job) { return atomic_load(&job->cancelled); }
 
-/* What was not begun. */
+/* Whether a try that others were in the way of may be repeated. */
+static bool patient(const store_job *job) { return job->deadline != 0 && !late(job) && !cancelled(job); }
+
+static void count_busy(store_job *job, size_t blocks)
+{
+    for (size_t i = 0; i < blocks; i++)
+        if (job->kind == JOB_PUT)
+            store_count_put(job->queue->store, KVO_BUSY);
+        else if (job->kind == JOB_GET)
+            store_count_get(job->queue->store, KVO_BUSY);
+}
+
+/* Blocks that were not begun, or not got in time. */
 static void leave(store_job *job, int status)
 {
-    kvo_store *s = job->queue->store;
     size_t count = job_count(job), undone = job->again_count + count - job->next_block;
-    for (size_t i = 0; i < job->again_count; i++)
-        job->answers[job->again[i]].status = status;
+    for (; job->again_count; job->again_count--) {
+        job->answers[job->again[job->again_first]] = (kvo_answer){.status = status, .tier = KVO_NO_TIER};
+        job->again_first = (job->again_first + 1) % count;
+    }
     for (size_t i = job->next_block; job->answers && i < count; i++)
         job->answers[i] = (kvo_answer){.status = status, .tier = KVO_NO_TIER};
-    for (size_t i = 0; status == KVO_BUSY && i < undone; i++)
-        if (job->kind == JOB_PUT)
-            store_count_put(s, status);
-        else if (job->kind == JOB_GET)
-            store_count_get(s, status);
     job->next_block = count;
-    job->again_count = 0;
-    if (status == KVO_CANCELLED && (undone || !cut(job)))
-        job->status = KVO_CANCELLED;
+    if (status == KVO_BUSY)
+        count_busy(job, undone);
+    if (undone && (status == KVO_CANCELLED || job->kind == JOB_REMOVE))
+        job->status = status;
+}
+
+static void push_again(store_job *job, size_t block)
+{
+    job->again[(job->again_first + job->again_count++) % job_count(job)] = (uint32_t)block;
 }
 
 /* The next blocks of the batch. */
@@ -121,85 +167,159 @@ static void try_next(store_job *job)
     try_blocks(job, first, n);
     job->next_block += n;
     for (size_t i = first; i < first + n; i++)
-        if (job->answers[i].status == KVO_BUSY && job->deadline != 0)
-            job->again[job->again_count++] = (uint32_t)i;
+        if (busy(job, i))
+            push_again(job, i);
+    job->round = job->again_count;
 }
 
-/* Those that were busy, one by one. true: for some it was worth it. */
+/* Some of those that were busy, one by one. true: for some it was worth it. */
 static bool try_again(store_job *job)
 {
-    size_t left = 0, before = job->again_count;
-    for (size_t i = 0; i < before; i++) {
-        uint32_t block = job->again[i];
-        if (!late(job) && !atomic_load(&job->cancelled))
-            try_blocks(job, block, 1);
-        if (job->answers[block].status == KVO_BUSY)
-            job->again[left++] = block;
-    }
-    job->again_count = left;
-    return left < before;
-}
-
-/* A put whose blocks are sealed may ask for more; also after its deadline: what is there counts. */
-static slice_end sealed(store_job *job)
-{
-    job->waits = job->kind == JOB_PUT && job->level > KVO_SEALED;
-    return job->waits ? SLICE_MORE : SLICE_DONE;
-}
-
-/* Cancelled before it: the blocks are stored, their level is not reached. */
-static void leave_level(store_job *job)
-{
-    for (size_t i = 0; i < job_count(job); i++)
-        if (job->answers[i].status == KVO_STORED || job->answers[i].status == KVO_EXISTS) {
-            job->answers[i].status = KVO_SHORT;
-            job->status = KVO_CANCELLED;
+    bool worth = false;
+    uint64_t bytes = 0;
+    for (size_t n = 0; job->round && n < JOBS_SLICE_BLOCKS && bytes < JOBS_SLICE_BYTES && patient(job); n++) {
+        uint32_t block = job->again[job->again_first];
+        job->again_first = (job->again_first + 1) % job_count(job);
+        job->again_count--;
+        job->round--;
+        try_blocks(job, block, 1);
+        if (busy(job, block)) {
+            push_again(job, block);
+            continue;
         }
+        worth = true;
+        bytes += bytes_of(job, block);
+    }
+    return worth;
 }
 
-static slice_end run_slice(store_job *job)
+static turn_end run_blocks(store_job *job)
 {
-    if (atomic_load(&job->cancelled))
+    if (cancelled(job))
         leave(job, KVO_CANCELLED);
     else if (late(job))
         leave(job, KVO_BUSY);
-    if (job->next_block < job_count(job)) {
+    else if (job->next_block < job_count(job))
         try_next(job);
-        return SLICE_MORE;
+    else if (job->again_count && try_again(job))
+        job->worth = true;
+    if (job->next_block < job_count(job) || (job->again_count && (job->round || job->worth))) {
+        if (job->round == 0) { /* once more around */
+            job->round = job->again_count;
+            job->worth = false;
+        }
+        return TURN_MORE;
     }
-    if (job->again_count && !try_again(job))
-        return SLICE_BUSY;
-    return job->again_count ? SLICE_MORE : sealed(job);
+    job->round = job->again_count;
+    if (job->again_count)
+        return TURN_BUSY;
+    bool put = job->kind == JOB_PUT && job->level > KVO_SEALED;
+    job->stage = put || (job->kind == JOB_REMOVE && job->level == KVO_SAFE) ? JOB_LEVEL : JOB_DONE;
+    for (size_t i = 0; put && i < job_count(job); i++)
+        job->again[i] = (uint32_t)job->answers[i].status; /* each try begins from these */
+    return TURN_MORE;
 }
 
-/* What is left of the deadline, as calls take it. */
-static uint64_t remaining(const store_job *job)
+/* Sealed blocks to their level. What is there counts, also after the deadline. */
+static turn_end run_level(store_job *job)
 {
     kvo_store *s = job->queue->store;
-    if (job->deadline == 0 || job->deadline == KVO_FOREVER)
-        return job->deadline;
-    uint64_t now = s->env->now_ns(s->env);
-    return job->deadline > now ? job->deadline - now : 0;
+    bool others = false;
+    size_t count = job_count(job);
+    if (job->kind == JOB_REMOVE) {
+        if (store_flush_media(s) != 0)
+            job->status = KVO_SHORT;
+        return TURN_DONE;
+    }
+    for (size_t i = 0; i < count; i++)
+        job->answers[i].status = (int)job->again[i];
+    if (cancelled(job)) {
+        for (size_t i = 0; i < count; i++)
+            if (job->answers[i].status == KVO_STORED || job->answers[i].status == KVO_EXISTS) {
+                job->answers[i].status = KVO_SHORT;
+                job->status = KVO_CANCELLED;
+            }
+        return TURN_DONE;
+    }
+    store_sync_answers(s, job->answers, count, KVO_WRITTEN, 0, &others);
+    if (others && patient(job))
+        return TURN_BUSY;
+    if (job->level == KVO_SAFE)
+        store_sync_answers(s, job->answers, count, KVO_SAFE, 0, NULL);
+    return TURN_DONE;
 }
 
-static void run_whole(store_job *job)
+static turn_end run_sync(store_job *job)
 {
     kvo_store *s = job->queue->store;
-    bool cancelled = atomic_load(&job->cancelled);
-    if (cancelled && job->kind == JOB_PUT)
-        leave_level(job);
-    else if (cancelled)
-        leave(job, KVO_CANCELLED);
-    else if (job->kind == JOB_PUT)
-        store_sync_answers(s, job->answers, job_count(job), job->level, job->deadline);
-    else if (job->kind == JOB_EXISTS && job->hold_ns)
+    bool others = false;
+    job->status = store_sync(s, &job->target, KVO_WRITTEN, 0, job->answers, &others);
+    if (others && patient(job))
+        return TURN_BUSY;
+    if (cancelled(job) && job->status != KVO_OK)
+        job->status = KVO_CANCELLED;
+    else if (job->level == KVO_SAFE)
+        job->status = store_sync(s, &job->target, KVO_SAFE, 0, job->answers, NULL);
+    return TURN_DONE;
+}
+
+/* Of a target that names no blocks. */
+static turn_end run_remove(store_job *job)
+{
+    uint64_t removed = 0;
+    kvo_store *s = job->queue->store;
+    job->status = kvo_remove(s, &job->target, KVO_WRITTEN, TRY_NS, NULL, &removed);
+    job->removed += removed;
+    if (job->status == KVO_BUSY && patient(job))
+        return TURN_BUSY;
+    if (cancelled(job) && job->status == KVO_BUSY)
+        job->status = KVO_CANCELLED;
+    if (job->level == KVO_SAFE && store_flush_media(s) != 0)
+        job->status = KVO_SHORT;
+    return TURN_DONE;
+}
+
+static turn_end run_exists(store_job *job)
+{
+    kvo_store *s = job->queue->store;
+    if (job->hold_ns)
         job->status = kvo_hold(s, &job->target.names, job->hold_ns, &job->hold, job->answers);
-    else if (job->kind == JOB_EXISTS)
-        job->status = kvo_exists(s, &job->target.names, job->answers);
-    else if (job->kind == JOB_SYNC)
-        job->status = kvo_sync(s, &job->target, job->level, remaining(job), job->answers);
     else
-        job->status = kvo_remove(s, &job->target, job->level, remaining(job), job->answers, &job->removed);
+        job->status = kvo_exists(s, &job->target.names, job->answers);
+    return TURN_DONE;
+}
+
+static void begin(store_job *job)
+{
+    kvo_store *s = job->queue->store;
+    job->started_ns = s->env->now_ns(s->env);
+    bool blocks = job->kind <= JOB_PREFETCH || (job->kind == JOB_REMOVE && target_listed(&job->target));
+    job->stage = blocks ? JOB_BLOCKS : JOB_WHOLE;
+    if (cancelled(job) || late(job)) {
+        job->status = blocks ? KVO_OK : cancelled(job) ? KVO_CANCELLED : KVO_BUSY;
+        leave(job, cancelled(job) ? KVO_CANCELLED : KVO_BUSY);
+        job->stage = JOB_DONE;
+    } else if (job->kind == JOB_GET) {
+        job->recency = store_get_uses(s, &job->target.names);
+    } else {
+        job->recency = atomic_load(&s->clock) + job_count(job);
+    }
+}
+
+static turn_end run_turn(store_job *job)
+{
+    if (job->started_ns == 0)
+        begin(job);
+    switch (job->stage) {
+    case JOB_BLOCKS:
+        return run_blocks(job);
+    case JOB_LEVEL:
+        return run_level(job);
+    case JOB_DONE:
+        return TURN_DONE;
+    default:
+        return job->kind == JOB_SYNC ? run_sync(job) : job->kind == JOB_REMOVE ? run_remove(job) : run_exists(job);
+    }
 }
 
 /* ---- workers ---- */
@@ -212,48 +332,64 @@ void store_job_ready(kvo_store *s, store_job *job)
     pthread_cond_signal(&s->jobs.wake);
 }
 
-/* Takes the next job that may run now. */
 static store_job *take(kvo_store *s)
 {
     store_jobs *jobs = &s->jobs;
-    for (store_job **at = &jobs->ready; *at; at = &(*at)->next) {
-        store_job *job = *at;
-        if (job->waits && jobs->waiting_count + 1 >= jobs->worker_count)
-            continue;
-        *at = job->next;
-        if (*at == NULL)
-            jobs->ready_end = at;
-        job->next = NULL;
-        return job;
-    }
-    return NULL;
+    store_job *job = jobs->ready;
+    if (job == NULL)
+        return NULL;
+    jobs->ready = job->next;
+    if (jobs->ready == NULL)
+        jobs->ready_end = &jobs->ready;
+    job->next = NULL;
+    if (jobs->parked) /* somebody else has to look after those */
+        pthread_cond_signal(&jobs->wake);
+    return job;
 }
 
+/* Until something changes. While jobs are parked the store's events are told, as to any who waits. */
 static void park(kvo_store *s, store_job *job)
 {
-    job->backoff_ns = job->backoff_ns ? 2 * job->backoff_ns : BACKOFF_LEAST_NS;
-    if (job->backoff_ns > BACKOFF_MOST_NS)
-        job->backoff_ns = BACKOFF_MOST_NS;
-    job->not_before_ns = s->env->now_ns(s->env) + job->backoff_ns;
-    job->next = s->jobs.parked;
-    s->jobs.parked = job;
+    if (s->jobs.parked == NULL)
+        atomic_fetch_add(&s->waiting, 1);
+    job->parked_ns = s->env->now_ns(s->env);
+    job->next = NULL;
+    store_job **end = &s->jobs.parked;
+    while (*end)
+        end = &(*end)->next;
+    *end = job;
+    pthread_cond_signal(&s->jobs.wake);
 }
 
-/* Parked jobs whose time has come, or all that were cancelled. */
+/* Parked jobs that have something to do: those that are late or cancelled all, of the others one at a time, the
+   one that has waited longest, or each try of many would look through the whole store for nothing. */
 static void unpark(kvo_store *s, uint64_t now)
 {
-    for (store_job **at = &s->jobs.parked; *at;) {
+    store_jobs *jobs = &s->jobs;
+    for (store_job **at = &jobs->parked; *at;) {
         store_job *job = *at;
-        if (job->not_before_ns > now && !atomic_load(&job->cancelled)) {
+        bool due = cancelled(job) || late(job);
+        bool may = atomic_load(&s->changes) != job->seen_changes || now - job->parked_ns >= RECHECK_NS;
+        if (!due && may && now >= jobs->release_ns) {
+            due = true;
+            jobs->release_ns = now + RELEASE_NS;
+        }
+        if (!due) {
             at = &job->next;
             continue;
         }
         *at = job->next;
         store_job_ready(s, job);
     }
+    if (jobs->parked == NULL)
+        atomic_fetch_sub(&s->waiting, 1);
 }
 
-void store_jobs_unpark(kvo_store *s) { unpark(s, 0); }
+void store_jobs_unpark(kvo_store *s)
+{
+    if (s->jobs.parked)
+        unpark(s, s->env->now_ns(s->env));
+}
 
 /* In steps where time counts: an environment may have a clock of its own. */
 static void wait_step(kvo_store *s, pthread_cond_t *what, uint64_t step_ns)
@@ -268,14 +404,10 @@ static void wait_step(kvo_store *s, pthread_cond_t *what, uint64_t step_ns)
 
 static void idle(kvo_store *s)
 {
-    uint64_t step = BACKOFF_MOST_NS;
-    if (s->jobs.parked == NULL) {
+    if (s->jobs.parked)
+        wait_step(s, &s->jobs.wake, RELEASE_NS);
+    else
         pthread_cond_wait(&s->jobs.wake, &s->jobs.lock);
-        return;
-    }
-    for (const store_job *job = s->jobs.parked; job; job = job->next)
-        step = job->backoff_ns < step ? job->backoff_ns : step;
-    wait_step(s, &s->jobs.wake, step);
 }
 
 bool store_jobs_wait(kvo_store *s, uint64_t deadline)
@@ -292,31 +424,20 @@ bool store_jobs_wait(kvo_store *s, uint64_t deadline)
 /* One turn of a job. Under jobs.lock, which it lets go. */
 static void run(kvo_store *s, store_job *job)
 {
-    store_jobs *jobs = &s->jobs;
-    bool waits = job->waits;
-    job->running = true;
-    jobs->waiting_count += waits;
-    pthread_mutex_unlock(&jobs->lock);
-    if (job->started_ns == 0)
-        job->started_ns = s->env->now_ns(s->env);
-    slice_end end = SLICE_DONE;
-    if (cut(job))
-        end = run_slice(job);
-    else
-        run_whole(job);
-    pthread_mutex_lock(&jobs->lock);
-    job->running = false;
-    jobs->waiting_count -= waits;
-    if (waits) /* another that was passed over may run */
-        pthread_cond_signal(&jobs->wake);
-    if (end == SLICE_DONE)
+    size_t left = job->again_count;
+    uint64_t changes = atomic_load(&s->changes); /* what changes during the try is worth another */
+    pthread_mutex_unlock(&s->jobs.lock);
+    turn_end end = run_turn(job);
+    pthread_mutex_lock(&s->jobs.lock);
+    job->seen_changes = changes;
+    if (job->parked_ns && (end != TURN_BUSY || job->again_count < left)) /* the next one may have room too */
+        s->jobs.release_ns = 0;
+    if (end == TURN_DONE)
         store_job_report(s, job);
-    else if (end == SLICE_BUSY && !atomic_load(&job->cancelled))
+    else if (end == TURN_BUSY && !cancelled(job))
         park(s, job);
-    else {
-        job->backoff_ns = 0;
+    else
         store_job_ready(s, job);
-    }
 }
 
 static void *worker(void *argument)
@@ -324,8 +445,7 @@ static void *worker(void *argument)
     kvo_store *s = argument;
     pthread_mutex_lock(&s->jobs.lock);
     while (!s->jobs.stopping) {
-        if (s->jobs.parked)
-            unpark(s, s->env->now_ns(s->env));
+        store_jobs_unpark(s);
         store_job *job = take(s);
         if (job)
             run(s, job);
@@ -378,6 +498,7 @@ void store_jobs_open(kvo_store *s)
 void store_jobs_close(kvo_store *s)
 {
     store_workers_stop(s);
+    store_jobs_memory_free(s);
     pthread_cond_destroy(&s->jobs.done);
     pthread_cond_destroy(&s->jobs.wake);
     pthread_mutex_destroy(&s->jobs.lock);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Jobs and the threads that run them. A job that moves payload runs in slices: each block is tried
- * once without waiting, and those that were busy are tried again later, so that a worker never waits
- * for room or for somebody else's transfer. What cannot be cut so (sync, remove, the level of a put)
- * waits in its worker, and at least one worker is kept free of those.
+ * Jobs and the threads that run them, in turns. A turn of a job that names blocks is a slice of them; each
+ * block is tried once without waiting, and those that were busy are tried again later, some in a turn. Other
+ * jobs are tried whole. A job that others are in the way of is parked until something changes, so a
+ * worker never waits for room or for somebody else's transfer, and no job keeps another one waiting.
  *
  * jobs.lock is a leaf: no other lock is taken under it, and it is never held over work.
  */
@@ -25,13 +25,13 @@ typedef struct store_job {
     void *context;
     size_t alloc_bytes;
     job_kind kind;
-    bool waits;   /* what comes next may wait: see above */
-    bool running;
+    enum { JOB_BLOCKS, JOB_WHOLE, JOB_LEVEL, JOB_DONE } stage;
     atomic_bool cancelled;
 
     uint64_t submitted_ns, started_ns, ended_ns;
     uint64_t deadline; /* absolute; 0 = try once */
-    uint64_t not_before_ns, backoff_ns; /* parked */
+    uint64_t parked_ns, seen_changes; /* when, and what of store.changes the last try began with */
+    uint64_t recency; /* of the batch's first block */
 
     /* Copies of what was submitted, behind this struct; payload and answers are the caller's. */
     kvo_target target; /* the names of all kinds */
@@ -42,10 +42,13 @@ typedef struct store_job {
     uint32_t *segment_counts; /* NULL: one a block */
     size_t *segment_first;    /* with segment_counts */
     kvo_answer *answers;
+    bool own_answers; /* the caller wants none */
 
     size_t next_block; /* those before have been tried */
-    uint32_t *again;   /* of them, the busy ones */
-    size_t again_count;
+    uint32_t *again;   /* of them, the busy ones: a ring. JOB_LEVEL: what the put answered */
+    size_t again_first, again_count;
+    size_t round; /* of them, not tried again in this round yet */
+    bool worth;   /* in this round some came through */
     int status;
     uint64_t removed;
     uint64_t hold_ns, hold; /* of an exists: how long, and its token */

@@ -65,7 +65,7 @@ static bool bring_up(kvo_store *s, const errands *e)
         }
         if (store_check_names(s, &names) != KVO_OK) /* given to another block just now */
             continue;
-        store_prefetch(s, &names, 0, answers);
+        store_prefetch(s, &names, 0, false, answers);
         for (size_t k = 0; k < names.count; k++)
             left |= answers[k].status == KVO_BUSY;
     }

@@ -2,6 +2,8 @@
 /* Opening and closing: how much of everything, in which order. */
 #include "store/open.h"
 
+#include "store/put.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -553,10 +555,11 @@ static void abort_reservations(kvo_store *s)
     }
 }
 
-static int settle(kvo_store *s, uint64_t deadline_ns)
+static int settle(kvo_store *s, uint64_t deadline)
 {
+    static const kvo_target all = {.by = KVO_BY_ALL};
     abort_reservations(s);
-    int result = kvo_sync(s, NULL, KVO_WRITTEN, deadline_ns, NULL);
+    int result = store_sync(s, &all, KVO_WRITTEN, deadline, NULL, NULL);
     bool clean = store_invalidate_evicted(s) == 0;
     int r = store_write_out(s, false);
     for (unsigned t = 0; t < s->tier_count; t++)
@@ -578,13 +581,14 @@ int kvo_close(kvo_store *s, uint64_t deadline_ns)
     if (s == NULL)
         return KVO_OK;
     STORE_ENTER(s);
-    int result = store_queues_close(s, deadline_ns);
+    uint64_t deadline = store_deadline(s, deadline_ns);
+    int result = store_queues_close(s, deadline);
     if (result != KVO_OK)
         return result;
     store_mover_stop(s);
     store_keeper_stop(s);
     if (written_out(s))
-        result = settle(s, deadline_ns);
+        result = settle(s, deadline);
     store_destroy(s);
     return result;
 }

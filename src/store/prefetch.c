@@ -6,6 +6,7 @@ static void deliver_nothing(kvo_store *s, fetch_batch *batch, fetch_item *item)
 {
     if (item->how == FETCH_DIRECT || item->tier != 0) {
         item->status = KVO_BUSY;
+        item->later = true;
     } else {
         store_answer(s, item->record, &batch->answers[item->index]);
         batch->answers[item->index].tier = (uint8_t)item->from;
@@ -15,7 +16,7 @@ static void deliver_nothing(kvo_store *s, fetch_batch *batch, fetch_item *item)
     item->how = FETCH_DONE;
 }
 
-void store_prefetch(kvo_store *s, const kvo_names *names, uint64_t deadline, kvo_answer *answers)
+void store_prefetch(kvo_store *s, const kvo_names *names, uint64_t deadline, bool tentative, kvo_answer *answers)
 {
     kvo_pin no_pin; /* says that no length is asked for, and that a copy below is no help */
     fetch_item items[STORE_WINDOW];
@@ -30,6 +31,7 @@ void store_prefetch(kvo_store *s, const kvo_names *names, uint64_t deadline, kvo
             if (items[k].status != KVO_OK)
                 answers[items[k].index] = (kvo_answer){.tier = KVO_NO_TIER};
             answers[items[k].index].status = items[k].status;
+            answers[items[k].index].reserved = tentative && items[k].status == KVO_BUSY && items[k].later;
         }
     }
 }
@@ -54,6 +56,6 @@ int kvo_prefetch(kvo_store *s, const kvo_names *names, const kvo_get_options *gi
     if (r == KVO_OK)
         r = base_options_take(&options, sizeof options, given);
     if (r == KVO_OK)
-        store_prefetch(s, names, store_deadline(s, options.deadline_ns), answers);
+        store_prefetch(s, names, store_deadline(s, options.deadline_ns), false, answers);
     return r;
 }

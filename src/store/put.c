@@ -404,20 +404,18 @@ static void put_one(kvo_store *s, store_inflow *in, const kvo_names *names, size
     store_count_put(s, answer->status);
 }
 
-void store_put(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_put_options *o,
-               bool tentative, kvo_answer *answers)
+void store_put_part(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_put_options *o,
+                    uint64_t recency, bool tentative, kvo_answer *answers)
 {
-    uint64_t deadline = store_deadline(s, o->deadline_ns), base = atomic_load(&s->clock);
+    uint64_t deadline = store_deadline(s, o->deadline_ns);
     const kvo_segment *segments = memory->segments;
     store_inflow inflow, *in = store_inflow_begin(s, &inflow);
     for (size_t i = 0; i < names->count; i++) {
         uint32_t count = memory->segment_counts ? memory->segment_counts[i] : 1;
-        put_one(s, in, names, i, segments, count, o, base + names->count - i, deadline, tentative, &answers[i]);
+        put_one(s, in, names, i, segments, count, o, recency - i, deadline, tentative, &answers[i]);
         segments += count;
     }
     store_inflow_end(s, in);
-    if (o->level > KVO_SEALED)
-        store_sync_answers(s, answers, names->count, o->level, deadline);
 }
 
 int kvo_put(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_put_options *options,
@@ -429,6 +427,9 @@ int kvo_put(kvo_store *s, const kvo_names *names, const kvo_memory *memory, cons
         return r;
     if (memory == NULL || (names->count && (answers == NULL || memory->segments == NULL)))
         return KVO_E_ARGUMENT;
-    store_put(s, names, memory, &o, false, answers);
+    uint64_t deadline = store_deadline(s, o.deadline_ns);
+    store_put_part(s, names, memory, &o, atomic_load(&s->clock) + names->count, false, answers);
+    if (o.level > KVO_SEALED)
+        store_sync_answers(s, answers, names->count, o.level, deadline, NULL);
     return KVO_OK;
 }

@@ -25,9 +25,10 @@ void store_set_digest(kvo_store *s, uint32_t record, const uint8_t digest[16]);
 int store_seal(kvo_store *s, uint32_t record, int generation);
 void store_abort(kvo_store *s, uint32_t record);
 void store_count_put(kvo_store *s, int status);
-/* kvo_put() of checked arguments. tentative: what is busy will be tried again, and is counted then. */
-void store_put(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_put_options *o,
-               bool tentative, kvo_answer *answers);
+/* kvo_put() of checked arguments but its level, or part of a job's batch: recency of its first block.
+   tentative: what is busy will be tried again, and is counted then. */
+void store_put_part(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_put_options *o,
+                    uint64_t recency, bool tentative, kvo_answer *answers);
 /* From the payload's end to the whole page. */
 void store_zero_tail(void *memory, uint32_t payload_bytes);
 /* Whether two digests agree. */
@@ -67,7 +68,10 @@ uint64_t store_segments_bytes(const kvo_segment *segments, uint32_t count);
 bool store_segments_there(const kvo_segment *segments, uint32_t count);
 
 /* Brings the blocks of answers that carry a handle to a level; those that do not get there
-   become KVO_SHORT. KVO_OK, KVO_SHORT, or why nothing could be tried. */
-int store_sync_answers(kvo_store *s, kvo_answer *answers, size_t count, int level, uint64_t deadline);
+   become KVO_SHORT. KVO_OK, KVO_SHORT, or why nothing could be tried. *busy (may be NULL): some did not
+   because others were in the way, so that another try may do. */
+int store_sync_answers(kvo_store *s, kvo_answer *answers, size_t count, int level, uint64_t deadline, bool *busy);
+/* kvo_sync() of checked arguments; deadline as store_deadline() makes it. */
+int store_sync(kvo_store *s, const kvo_target *target, int level, uint64_t deadline, kvo_answer *answers, bool *busy);
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Queues: what is submitted is copied into a job, and each job comes back as one report. */
-#include <errno.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -95,8 +94,53 @@ static void copy_all(space_for *f, const kvo_memory *memory, store_job *job)
         t->handles = copy(f, t->handles, t->handle_count * sizeof *t->handles);
     if (memory)
         copy_memory(f, memory, job);
-    if (job->kind <= JOB_PREFETCH)
+    if (job->kind <= JOB_PREFETCH || job->kind == JOB_REMOVE)
         job->again = room_for(f, job_count(job) * sizeof *job->again);
+    job->own_answers = job->kind == JOB_REMOVE && job->answers == NULL;
+    if (job->own_answers)
+        job->answers = room_for(f, job_count(job) * sizeof *job->answers);
+}
+
+/* Most jobs are small: their memory is kept for the next ones, as mapping it anew costs more than the rest. */
+#define SMALL_BYTES 16384u
+#define SPARE_MOST 64u
+
+static void *memory_take(kvo_store *s, size_t bytes)
+{
+    store_job *job = NULL;
+    if (bytes == SMALL_BYTES) {
+        pthread_mutex_lock(&s->jobs.lock);
+        job = s->jobs.spare;
+        if (job) {
+            s->jobs.spare = job->next;
+            s->jobs.spare_count--;
+        }
+        pthread_mutex_unlock(&s->jobs.lock);
+    }
+    return job ? job : s->env->alloc(s->env, bytes);
+}
+
+static void memory_give(kvo_store *s, store_job *job, size_t bytes)
+{
+    bool kept = false;
+    pthread_mutex_lock(&s->jobs.lock);
+    if (bytes == SMALL_BYTES && s->jobs.spare_count < SPARE_MOST) {
+        job->next = s->jobs.spare;
+        s->jobs.spare = job;
+        s->jobs.spare_count++;
+        kept = true;
+    }
+    pthread_mutex_unlock(&s->jobs.lock);
+    if (!kept)
+        s->env->free(s->env, job, bytes);
+}
+
+void store_jobs_memory_free(kvo_store *s)
+{
+    for (store_job *job; (job = s->jobs.spare) != NULL;) {
+        s->jobs.spare = job->next;
+        s->env->free(s->env, job, SMALL_BYTES);
+    }
 }
 
 /* A job of its own from one that points to what the caller gave. */
@@ -106,8 +150,8 @@ static store_job *job_make(kvo_store *s, const store_job *given, const kvo_memor
     space_for f = {.used = 0};
     room_for(&f, sizeof *given);
     copy_all(&f, memory, &counted);
-    size_t bytes = f.used;
-    store_job *job = s->env->alloc(s->env, bytes);
+    size_t bytes = f.used < SMALL_BYTES ? SMALL_BYTES : f.used;
+    store_job *job = memory_take(s, bytes);
     if (job == NULL)
         return NULL;
     *job = *given;
@@ -118,7 +162,13 @@ static store_job *job_make(kvo_store *s, const store_job *given, const kvo_memor
     return job;
 }
 
-static void job_free(kvo_store *s, store_job *job) { s->env->free(s->env, job, job->alloc_bytes); }
+/* Not under jobs.lock. A hold that nobody was told of ends. */
+static void job_drop(kvo_store *s, store_job *job)
+{
+    if (job->hold)
+        kvo_release(s, job->hold);
+    memory_give(s, job, job->alloc_bytes);
+}
 
 /* ---- into the queue, and out ---- */
 
@@ -149,7 +199,7 @@ static int submit(kvo_queue *q, store_job *given, const kvo_memory *memory, uint
     }
     pthread_mutex_unlock(&s->jobs.lock);
     if (r != KVO_OK)
-        job_free(s, job);
+        memory_give(s, job, job->alloc_bytes);
     return r;
 }
 
@@ -168,8 +218,8 @@ void store_job_report(kvo_store *s, store_job *job)
     q->unfinished--;
     job->next = NULL;
     *q->done_end = job;
-    if (q->done_end == &q->done && write(q->event, &one, sizeof one) != sizeof one)
-        store_log(s, "a queue's event descriptor cannot be written: %s", strerror(errno));
+    ssize_t told = q->done_end == &q->done ? write(q->event, &one, sizeof one) : 0;
+    (void)told; /* it fails only at 2^64 - 2 of them */
     q->done_end = &job->next;
     pthread_cond_broadcast(&s->jobs.done);
 }
@@ -228,26 +278,39 @@ int kvo_queue_open(kvo_store *s, const kvo_queue_options *given, kvo_queue **out
     return KVO_OK;
 }
 
-/* Under jobs.lock, which it lets go: no more jobs, and none left. false: not in time. */
-static bool wind_down(kvo_store *s, kvo_queue *q, uint64_t deadline)
+/* Under jobs.lock: no more jobs, and what is left is cancelled. */
+static void wind_down(kvo_store *s, kvo_queue *q)
 {
     q->closing = true;
     for (store_job *job = q->oldest; job; job = job->newer)
         atomic_store(&job->cancelled, true);
     store_jobs_unpark(s);
+}
+
+/* Under jobs.lock, which it lets go. false: not in time. */
+static bool wait_idle(kvo_store *s, const kvo_queue *q, uint64_t deadline)
+{
     while (q->unfinished && store_jobs_wait(s, deadline)) {}
     return q->unfinished == 0;
 }
 
-/* Under jobs.lock. */
-static void queue_free(kvo_store *s, kvo_queue *q)
+/* Under jobs.lock: out of the store, with its reports. */
+static store_job *take_out(kvo_store *s, kvo_queue *q)
 {
     kvo_queue **at = &s->jobs.queues;
     while (*at != q)
         at = &(*at)->next;
     *at = q->next;
-    for (store_job *job; (job = take_done(q)) != NULL;)
-        job_free(s, job);
+    return q->done;
+}
+
+/* Not under it. */
+static void queue_free(kvo_store *s, kvo_queue *q, store_job *reports)
+{
+    for (store_job *job; (job = reports) != NULL;) {
+        reports = job->next;
+        job_drop(s, job);
+    }
     close(q->event);
     s->env->free(s->env, q, sizeof *q);
 }
@@ -262,22 +325,29 @@ int kvo_queue_close(kvo_queue *q, uint64_t deadline_ns)
     kvo_store *s = q->store;
     uint64_t deadline = store_deadline(s, deadline_ns);
     pthread_mutex_lock(&s->jobs.lock);
-    bool idle = wind_down(s, q, deadline);
-    if (idle)
-        queue_free(s, q);
+    wind_down(s, q);
+    bool idle = wait_idle(s, q, deadline);
+    store_job *reports = idle ? take_out(s, q) : NULL;
     pthread_mutex_unlock(&s->jobs.lock);
+    if (idle)
+        queue_free(s, q, reports);
     return idle ? KVO_OK : KVO_BUSY;
 }
 
-int store_queues_close(kvo_store *s, uint64_t deadline_ns)
+int store_queues_close(kvo_store *s, uint64_t deadline)
 {
-    uint64_t deadline = store_deadline(s, deadline_ns);
     bool idle = true;
     pthread_mutex_lock(&s->jobs.lock);
     for (kvo_queue *q = s->jobs.queues; q; q = q->next)
-        idle = wind_down(s, q, deadline) && idle;
-    while (idle && s->jobs.queues)
-        queue_free(s, s->jobs.queues);
+        wind_down(s, q);
+    for (kvo_queue *q = s->jobs.queues; q; q = q->next)
+        idle = wait_idle(s, q, deadline) && idle;
+    for (kvo_queue *q; idle && (q = s->jobs.queues) != NULL;) {
+        store_job *reports = take_out(s, q);
+        pthread_mutex_unlock(&s->jobs.lock);
+        queue_free(s, q, reports);
+        pthread_mutex_lock(&s->jobs.lock);
+    }
     pthread_mutex_unlock(&s->jobs.lock);
     return idle ? KVO_OK : KVO_BUSY;
 }
@@ -359,7 +429,7 @@ int kvo_submit_sync(kvo_queue *q, const kvo_target *target, int level, uint64_t 
                     void *context, kvo_job *job)
 {
     static const kvo_target all = {.by = KVO_BY_ALL};
-    store_job given = {.kind = JOB_SYNC, .waits = true, .context = context, .answers = answers, .level = level};
+    store_job given = {.kind = JOB_SYNC, .context = context, .answers = answers, .level = level};
     given.target = target ? *target : all;
     int r = enter(q);
     if (r == KVO_OK)
@@ -370,7 +440,7 @@ int kvo_submit_sync(kvo_queue *q, const kvo_target *target, int level, uint64_t 
 int kvo_submit_remove(kvo_queue *q, const kvo_target *target, int level, uint64_t deadline_ns, kvo_answer *answers,
                       void *context, kvo_job *job)
 {
-    store_job given = {.kind = JOB_REMOVE, .waits = true, .context = context, .answers = answers, .level = level};
+    store_job given = {.kind = JOB_REMOVE, .context = context, .answers = answers, .level = level};
     int r = enter(q);
     if (r == KVO_OK)
         r = store_remove_check(q->store, target, level);
@@ -406,8 +476,8 @@ static void report(const store_job *job, kvo_report *out)
         .job = job->number,
         .context = job->context,
         .status = job->status,
-        .answers = job->answers,
-        .count = job->answers ? job_count(job) : 0,
+        .answers = job->own_answers ? NULL : job->answers,
+        .count = job->answers && !job->own_answers ? job_count(job) : 0,
         .removed = job->removed,
         .hold = job->hold,
         .waited_ns = job->started_ns - job->submitted_ns,
@@ -442,7 +512,7 @@ int kvo_poll(kvo_queue *q, kvo_report *reports, size_t capacity, uint64_t timeou
         store_job *job = taken;
         taken = job->next;
         report(job, &reports[i]);
-        job_free(s, job);
+        memory_give(s, job, job->alloc_bytes);
     }
     return KVO_OK;
 }

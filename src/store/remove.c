@@ -99,7 +99,7 @@ static int remove_some(kvo_store *s, const kvo_handle *handles, size_t count, bo
     return failed ? KVO_SHORT : KVO_OK;
 }
 
-static int flush_media(kvo_store *s)
+int store_flush_media(kvo_store *s)
 {
     int result = 0;
     for (unsigned t = 0; t < s->tier_count; t++) {
@@ -217,7 +217,7 @@ int kvo_remove(kvo_store *s, const kvo_target *target, int level, uint64_t deadl
         remove_window(s, &m);
     if (!target_listed(target))
         remove_evicted(s, target, NULL, &m);
-    if (level == KVO_SAFE && (m.evicted || m.removed) && flush_media(s) != 0)
+    if (level == KVO_SAFE && (m.evicted || m.removed) && store_flush_media(s) != 0)
         m.result = KVO_SHORT;
     if (removed)
         *removed = m.removed;

@@ -153,7 +153,7 @@ int kvo_seal(kvo_store *s, const kvo_reservation *reservations, size_t count, in
     }
     store_inflow_end(s, in);
     if (level > KVO_SEALED)
-        store_sync_answers(s, answers, count, level, deadline);
+        store_sync_answers(s, answers, count, level, deadline, NULL);
     return KVO_OK;
 }
 

@@ -248,6 +248,6 @@ int kvo_rewrite(kvo_store *s, const kvo_names *names, const kvo_memory *memory, 
         segments += count;
     }
     if (o.level > KVO_SEALED)
-        store_sync_answers(s, answers, names->count, o.level, w.deadline);
+        store_sync_answers(s, answers, names->count, o.level, w.deadline, NULL);
     return KVO_OK;
 }

@@ -138,11 +138,13 @@ typedef struct store_jobs {
     pthread_cond_t wake; /* workers: a job is ready */
     pthread_cond_t done; /* who waits for reports */
     struct store_job *ready, **ready_end;
-    struct store_job *parked; /* busy when last tried */
+    struct store_job *parked; /* busy when last tried, in order */
+    uint64_t release_ns;      /* before it no other parked job is tried */
+    struct store_job *spare;  /* memory of small jobs, for the next ones */
+    uint32_t spare_count;
     kvo_queue *queues;
     pthread_t workers[JOBS_WORKERS_MAX];
     uint32_t worker_count;
-    uint32_t waiting_count; /* of them, in calls that may wait */
     bool stopping;
 } store_jobs;
 
@@ -154,7 +156,8 @@ struct kvo_store {
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    _Atomic uint32_t waiting; /* threads that wait for `changed` */
+    _Atomic uint32_t waiting; /* threads that wait for `changed`, and one for all parked jobs */
+    _Atomic uint64_t changes; /* how often store_changed() was called */
 
     store_tier tiers[KVO_TIERS_MAX];
     unsigned tier_count;
@@ -315,13 +318,16 @@ int store_invalidate_copies(kvo_store *s, const uint32_t *records, size_t count,
 /* What the calls of these names check first: a kvo_status. */
 int store_prefetch_check(kvo_store *s, const kvo_names *names, const kvo_answer *answers);
 int store_sync_check(const kvo_store *s, const kvo_target *target, int level);
+int store_flush_media(kvo_store *s); /* 0 or a negative errno */
 int store_remove_check(const kvo_store *s, const kvo_target *target, int level);
-/* Brings blocks into the first tier, without a use; deadline as store_deadline() makes it. */
-void store_prefetch(kvo_store *s, const kvo_names *names, uint64_t deadline, kvo_answer *answers);
+/* Brings blocks into the first tier, without a use; deadline as store_deadline() makes it. tentative: as
+   fetch_batch has it. */
+void store_prefetch(kvo_store *s, const kvo_names *names, uint64_t deadline, bool tentative, kvo_answer *answers);
 /* jobs.c, queue.c, of open and close. KVO_BUSY: a job still runs, and all queues stay. */
 void store_jobs_open(kvo_store *s);
-int store_queues_close(kvo_store *s, uint64_t deadline_ns);
+int store_queues_close(kvo_store *s, uint64_t deadline); /* absolute */
 void store_jobs_close(kvo_store *s);
+void store_jobs_memory_free(kvo_store *s);
 /* Some block has a new intent: the keeper looks. */
 void store_intents_changed(kvo_store *s);
 /* All is written and flushed, and nobody else calls: the next write-out is the clean one. What goes wrong

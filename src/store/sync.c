@@ -32,8 +32,8 @@ static void write_memory(kvo_store *s, const uint32_t *records, size_t count, in
     }
 }
 
-/* One window; retried while the deadline allows. */
-static void write_some(kvo_store *s, const kvo_handle *handles, size_t count, uint64_t deadline, int *results)
+/* One window; retried while the deadline allows. true: others are in the way of some. */
+static bool write_some(kvo_store *s, const kvo_handle *handles, size_t count, uint64_t deadline, int *results)
 {
     bool left = true;
     store_lock(s);
@@ -59,6 +59,7 @@ static void write_some(kvo_store *s, const kvo_handle *handles, size_t count, ui
             break;
     }
     store_unlock(s);
+    return left;
 }
 
 /* Before a flush, on every copy that is complete: FLUSHING. After it: those are safe, and only
@@ -93,13 +94,13 @@ typedef struct syncing {
     kvo_answer *answers[STORE_WINDOW]; /* NULL where there is none */
     size_t count;
     uint64_t deadline;
-    bool missed;
+    bool missed, busy;
 } syncing;
 
 static void sync_window(kvo_store *s, syncing *y)
 {
     int results[STORE_WINDOW];
-    write_some(s, y->handles, y->count, y->deadline, results);
+    y->busy |= write_some(s, y->handles, y->count, y->deadline, results);
     for (size_t i = 0; i < y->count; i++) {
         y->missed |= results[i] == KVO_SHORT;
         if (y->answers[i] && results[i] != KVO_OK)
@@ -121,7 +122,7 @@ static bool stored(const kvo_answer *a)
     return a->handle && (a->status == KVO_STORED || a->status == KVO_EXISTS || a->status == KVO_OK);
 }
 
-int store_sync_answers(kvo_store *s, kvo_answer *answers, size_t count, int level, uint64_t deadline)
+int store_sync_answers(kvo_store *s, kvo_answer *answers, size_t count, int level, uint64_t deadline, bool *busy)
 {
     syncing y = {.deadline = deadline};
     for (size_t i = 0; i < count; i++)
@@ -132,6 +133,8 @@ int store_sync_answers(kvo_store *s, kvo_answer *answers, size_t count, int leve
     for (size_t i = 0; i < count; i++)
         if (answers[i].status == KVO_GONE) /* stored, and gone before it got there */
             answers[i].status = answers[i].handle ? KVO_SHORT : KVO_GONE;
+    if (busy)
+        *busy = y.busy;
     int flushed = KVO_OK;
     if (level == KVO_SAFE) {
         pthread_mutex_lock(&s->flush_lock);
@@ -175,7 +178,7 @@ static int make_safe(kvo_store *s, const kvo_target *target)
     return r;
 }
 
-static bool sync_all(kvo_store *s, const kvo_target *target, uint64_t deadline, kvo_answer *answers)
+static bool sync_all(kvo_store *s, const kvo_target *target, uint64_t deadline, kvo_answer *answers, bool *busy)
 {
     syncing y = {.deadline = deadline};
     target_cursor cursor = {.target = target};
@@ -188,6 +191,8 @@ static bool sync_all(kvo_store *s, const kvo_target *target, uint64_t deadline, 
     }
     if (y.count)
         sync_window(s, &y);
+    if (busy)
+        *busy = y.busy;
     return !y.missed;
 }
 
@@ -214,18 +219,21 @@ int store_sync_check(const kvo_store *s, const kvo_target *target, int level)
     return s->home == KVO_NO_TIER ? KVO_E_UNSUPPORTED : KVO_OK;
 }
 
+int store_sync(kvo_store *s, const kvo_target *target, int level, uint64_t deadline, kvo_answer *answers, bool *busy)
+{
+    answers = target_listed(target) ? answers : NULL;
+    bool all_written = sync_all(s, target, deadline, answers, busy);
+    int flushed = level == KVO_SAFE ? make_safe(s, target) : store_write_out(s, false);
+    if (answers)
+        answer_levels(s, target, answers, flushed == KVO_OK);
+    return all_written && flushed == KVO_OK ? KVO_OK : KVO_SHORT;
+}
+
 int kvo_sync(kvo_store *s, const kvo_target *target, int level, uint64_t deadline_ns, kvo_answer *answers)
 {
     static const kvo_target all = {.by = KVO_BY_ALL};
     STORE_ENTER(s);
     target = target ? target : &all;
     int r = store_sync_check(s, target, level);
-    if (r != KVO_OK)
-        return r;
-    answers = target_listed(target) ? answers : NULL;
-    bool all_written = sync_all(s, target, store_deadline(s, deadline_ns), answers);
-    int flushed = level == KVO_SAFE ? make_safe(s, target) : store_write_out(s, false);
-    if (answers)
-        answer_levels(s, target, answers, flushed == KVO_OK);
-    return all_written && flushed == KVO_OK ? KVO_OK : KVO_SHORT;
+    return r == KVO_OK ? store_sync(s, target, level, store_deadline(s, deadline_ns), answers, NULL) : r;
 }

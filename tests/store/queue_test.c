@@ -315,6 +315,100 @@ static void test_deadlines(void **state)
     close_store();
 }
 
+/* A sync that cannot get on keeps no worker from what others asked for, and can be cancelled. */
+static void test_a_sync_that_waits_blocks_nobody(void **state)
+{
+    (void)state;
+    options.workers = 2;
+    open_queue("dram:16blk,disk:@0:4blk");
+    uint64_t hold;
+    kvo_answer answers[4];
+    for (uint64_t i = 0; i < 4; i++)
+        assert_int_equal(put(i, BYTES), KVO_STORED);
+    kvo_names four = names_of(0, 4);
+    assert_int_equal(kvo_sync(store, NULL, KVO_WRITTEN, KVO_FOREVER, NULL), KVO_OK);
+    assert_int_equal(kvo_hold(store, &four, KVO_FOREVER, &hold, answers), KVO_OK);
+    for (uint64_t i = 10; i < 14; i++) /* for these there is no room below, while those are held */
+        assert_int_equal(put(i, BYTES), KVO_STORED);
+    kvo_job jobs[4];
+    for (unsigned k = 0; k < 4; k++)
+        assert_int_equal(kvo_submit_sync(queue, NULL, KVO_WRITTEN, KVO_FOREVER, NULL, NULL, &jobs[k]), KVO_OK);
+    kvo_target target = target_of(12, 1);
+    kvo_job job;
+    assert_int_equal(kvo_submit_remove(queue, &target, KVO_WRITTEN, SECOND, NULL, NULL, &job), KVO_OK);
+    bool removed = false;
+    for (unsigned taken = 0; !removed; taken++) {
+        kvo_report r = take(queue);
+        assert_true(taken < 5);
+        removed = r.job == job && r.status == KVO_OK && r.removed == 1 && r.answers == NULL && r.count == 0;
+    }
+    for (unsigned k = 0; k < 4; k++) {
+        int r = kvo_cancel(queue, jobs[k]);
+        assert_true(r == KVO_OK || r == KVO_GONE);
+    }
+    assert_int_equal(kvo_drain(queue, 10ull * SECOND), KVO_OK);
+    assert_int_equal(kvo_release(store, hold), KVO_OK);
+    assert_int_equal(kvo_queue_close(queue, 0), KVO_OK);
+    int r = kvo_close(store, KVO_FOREVER);
+    store = NULL;
+    assert_int_equal(r, KVO_SHORT); /* the disk is too small for all */
+}
+
+static void test_what_is_late_is_not_begun(void **state)
+{
+    (void)state;
+    open_queue("dram:16blk,disk:@0:40blk");
+    batch b = batch_of(0, 4, BYTES, true);
+    submit_put(&b, NULL, NULL);
+    assert_int_equal(take(queue).ok_count, 4);
+    kvo_target target = target_of(0, 4);
+    assert_int_equal(kvo_submit_remove(queue, &target, KVO_WRITTEN, 1, b.answers, NULL, NULL), KVO_OK);
+    kvo_report r = take(queue);
+    assert_true(r.status == KVO_BUSY && r.removed == 0 && r.ok_count == 0);
+    assert_int_equal(b.answers[3].status, KVO_BUSY);
+    assert_int_equal(kvo_submit_sync(queue, &target, KVO_WRITTEN, 1, b.answers, NULL, NULL), KVO_OK);
+    r = take(queue);
+    assert_true(r.status == KVO_BUSY && r.ok_count == 0);
+    assert_int_equal(exists(0, NULL), KVO_OK);
+    batch_free(&b);
+    close_store();
+}
+
+/* One job is one use of each block, however often it is tried, and its first name the most recent. */
+static void test_a_job_is_one_use(void **state)
+{
+    (void)state;
+    open_queue("dram:200blk");
+    kvo_reservation reservation;
+    uint32_t bytes = BYTES;
+    kvo_answer answer;
+    batch b = batch_of(0, 96, BYTES, true), one = batch_of(500, 1, BYTES, false);
+    submit_put(&b, NULL, NULL);
+    assert_int_equal(take(queue).ok_count, 96);
+    uint64_t references = store_stat().references, gets = store_stat().gets;
+    submit_get(&b, NULL);
+    assert_int_equal(take(queue).ok_count, 96);
+    assert_int_equal(store_stat().references, references + 96);
+    for (uint64_t i = 0; i < 96; i++) {
+        assert_int_equal(info_of(i).uses, 2);
+        assert_true(i == 0 || info_of(i).last_use < info_of(i - 1).last_use);
+    }
+    assert_int_equal(kvo_reserve(store, &one.list, &bytes, NULL, &reservation, &answer), KVO_OK);
+    kvo_get_options o = KVO_GET_OPTIONS_INIT;
+    o.deadline_ns = 300000000u;
+    references = store_stat().references;
+    submit_get(&one, &o);
+    assert_int_equal(take(queue).ok_count, 0);
+    assert_int_equal(one.answers[0].status, KVO_BUSY);
+    assert_int_equal(one.answers[0].reserved, 0);
+    assert_int_equal(store_stat().references, references + 1);
+    assert_int_equal(store_stat().gets, gets + 97);
+    assert_int_equal(kvo_abort(store, &reservation, 1, &answer), KVO_OK);
+    batch_free(&b);
+    batch_free(&one);
+    close_store();
+}
+
 static void test_levels_sync_and_remove(void **state)
 {
     (void)state;
@@ -375,6 +469,14 @@ static void test_exists(void **state)
     fill_with(200, 40, BYTES);
     assert_int_equal(exists(2, NULL), KVO_MISS);
     assert_int_equal(kvo_submit_exists(queue, &b.list, 0, NULL, NULL, NULL), KVO_E_ARGUMENT);
+    /* A hold whose token nobody took ends with its queue. */
+    batch again = batch_of(238, 2, BYTES, false);
+    assert_int_equal(kvo_submit_exists(queue, &again.list, KVO_FOREVER, again.answers, NULL, NULL), KVO_OK);
+    assert_int_equal(kvo_drain(queue, KVO_FOREVER), KVO_OK);
+    assert_int_equal(store_stat().held_blocks, 2);
+    assert_int_equal(kvo_queue_close(queue, 0), KVO_OK);
+    assert_int_equal(store_stat().held_blocks, 0);
+    batch_free(&again);
     batch_free(&b);
     close_store();
 }
@@ -579,6 +681,9 @@ int main(void)
         QUEUE_TEST(test_busy_is_for_the_whole_batch),
         QUEUE_TEST(test_blocked_puts_block_nobody),
         QUEUE_TEST(test_deadlines),
+        QUEUE_TEST(test_a_sync_that_waits_blocks_nobody),
+        QUEUE_TEST(test_what_is_late_is_not_begun),
+        QUEUE_TEST(test_a_job_is_one_use),
         QUEUE_TEST(test_levels_sync_and_remove),
         QUEUE_TEST(test_exists),
         QUEUE_TEST(test_prefetch),
