@@ -363,6 +363,32 @@ static void a_prefetch_without_room_reads_nothing(void **state)
     close_store();
 }
 
+/* ---- a segment header that cannot be written ---- */
+
+static void puts_into_it_and_is_killed(void *context)
+{
+    (void)context;
+    open_store("disk:@0:64blk");
+    put_safe(2);
+    abandon_store();
+    _exit(0);
+}
+
+/* The close before the kill must not tell the next opening that the header is there. */
+static void a_segment_without_its_header_gets_it_after_a_close(void **state)
+{
+    (void)state;
+    faulty_open("disk:@0:64blk");
+    atomic_store(&faulty.page_writes, 1);
+    assert_int_equal(put(1, bytes), KVO_E_IO);
+    assert_int_equal(atomic_load(&faulty.page_writes), 0);
+    close_store();
+    assert_child_ok(in_child(puts_into_it_and_is_killed, NULL));
+    open_store("disk:@0:64blk");
+    assert_int_equal(get(2, bytes), KVO_OK);
+    close_store();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,6 +407,7 @@ int main(void)
         FIXTURE_TEST(a_damaged_source_is_not_moved),
         FIXTURE_TEST(a_source_that_does_not_answer_stays),
         FIXTURE_TEST(a_prefetch_without_room_reads_nothing),
+        FIXTURE_TEST(a_segment_without_its_header_gets_it_after_a_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -241,7 +241,10 @@ static void write_segments(writing *w)
     for (uint32_t i = 0; i < w->d->tier.geometry.segment_count; i++) {
         if (i % DISK_CHECKPOINT_SEGMENTS_MAX == 0)
             p = page_new(w, DISK_CHECKPOINT_SEGMENTS);
-        p->of.segments[p->count++] = (disk_checkpoint_segment){w->d->on_medium[i].stride, w->d->on_medium[i].epoch};
+        disk_segment_now now = w->d->on_medium[i];
+        if (now.epoch != 0 && !now.known) /* the next opening would take its header for written */
+            w->result = -EIO;
+        p->of.segments[p->count++] = (disk_checkpoint_segment){now.stride, now.epoch};
     }
 }
 
