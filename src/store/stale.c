@@ -141,9 +141,7 @@ static void add(kvo_store *s, store_tier *t, store_stale stale)
     if (table_put(table, stale))
         return;
     bits_set(table->lost, segment);
-    if (table->lost_count++ == 0)
-        store_log(s, "%s: more than %u evicted blocks to remember; the next remove writes over all that are free "
-                     "beside them", t->path, table->max);
+    table->lost_count++;
 }
 
 void store_stale_add(kvo_store *s, unsigned tier, uint32_t slot, uint64_t hash, bool keep)
