@@ -180,8 +180,9 @@ enum {
     KVO_OPEN_READ_ONLY = 1 << 1, /* look, do not touch: no lock file is created, no byte
                                     written; disk tiers must exist and be closed by others */
     KVO_OPEN_MUST_EXIST = 1 << 2, /* KVO_E_NOT_FOUND instead of creating a directory */
-    KVO_OPEN_STEPPED = 1 << 3    /* no mover: blocks are demoted in the call that needs the room, so
-                                    that the same calls give the same decisions. Ghosts always are */
+    KVO_OPEN_STEPPED = 1 << 3    /* no mover: blocks are demoted in the call that needs the room, and
+                                    put into a medium one after the other, so that the same calls
+                                    give the same decisions. Ghosts always are */
 };
 
 /* What carries transfers of files. */

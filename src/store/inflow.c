@@ -118,6 +118,8 @@ static void go(kvo_store *s, store_inflow *in, store_inflow_block *b)
     while (tier_stream_full(in->stream, b->io.identity.payload_bytes))
         land(s, in);
     tier_stream_add(in->stream, &b->io);
+    if (s->options.flags & KVO_OPEN_STEPPED) /* which one lands first would decide what is evicted next */
+        store_inflow_drain(s, in);
 }
 
 void store_inflow_put(kvo_store *s, store_inflow *in, uint32_t record, const kvo_segment *segments, uint32_t count,
