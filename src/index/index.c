@@ -113,12 +113,18 @@ static bool still(const index_table *ix, uint32_t record, uint64_t before, uint6
            !life_has(*life, LIFE_DOOMED);
 }
 
-/* The record if it stands for the key now. */
+/* The record if it stands for the key now. What was rewritten meanwhile still does: look again. */
 static bool entry_is(const index_table *ix, uint32_t record, const block_identity *key, uint64_t *life)
 {
     uint64_t before = word_load(&ix->records[record].life);
-    return life_has(before, LIFE_USED) && identity_same(&ix->identities[record], key) &&
-           still(ix, record, before, life);
+    while (life_has(before, LIFE_USED) && identity_same(&ix->identities[record], key)) {
+        if (still(ix, record, before, life))
+            return true;
+        if (life_incarnation(before) == life_incarnation(*life))
+            return false;
+        before = *life;
+    }
+    return false;
 }
 
 uint32_t index_find(const index_table *ix, const block_identity *key, uint64_t *life)

@@ -28,6 +28,23 @@ static bool pin_fastest(kvo_store *s, fetch_item *item, uint64_t life)
     return false;
 }
 
+/* Full of pins, or it just went, or its only copy is being retired; or a rewrite hid it when we came, and it is
+   there again, or will be. */
+static void not_pinned(const kvo_store *s, fetch_item *item, uint64_t life)
+{
+    const block_record *r = &s->records[item->record];
+    uint64_t now = word_load(&r->life);
+    bool full = false, again = !life_has(now, LIFE_SEALED) || life_incarnation(now) != life_incarnation(life);
+    for (unsigned t = 0; t < s->tier_count; t++) {
+        uint64_t copy = word_load(&r->copy[t]);
+        full |= copy_pins(copy) == COPY_PINS_MAX;
+        again |= copy_valid(copy) && copy_pins(copy) < COPY_PINS_MAX;
+    }
+    item->how = again ? FETCH_AGAIN : FETCH_DONE;
+    item->status = full ? KVO_BUSY : KVO_MISS;
+    item->later = full;
+}
+
 static void look(kvo_store *s, fetch_batch *batch, fetch_item *item)
 {
     uint64_t life;
@@ -44,12 +61,7 @@ static void look(kvo_store *s, fetch_batch *batch, fetch_item *item)
         return;
     }
     if (!pin_fastest(s, item, life)) {
-        /* Full of pins, or it just went, or its only copy is being retired. */
-        bool full = false;
-        for (unsigned t = 0; t < s->tier_count; t++)
-            full |= copy_pins(word_load(&s->records[item->record].copy[t])) == COPY_PINS_MAX;
-        item->status = full ? KVO_BUSY : KVO_MISS;
-        item->later = full;
+        not_pinned(s, item, life);
         return;
     }
     /* Pinned: the record and its identity are ours to read. */

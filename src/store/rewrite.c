@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rule 7's exception. The new bytes are brought to a slot of their own first; then the block is
- * hidden (it reads as pending), its readers leave, the old copies' headers go from the media, and
- * only then the new copy is shown. A crash in between costs the block, never shows the old bytes.
+ * hidden (it reads as pending), its readers leave, its copies are closed to those that found it before,
+ * the old copies' headers go from the media, and only then the new copy is shown. A crash in between
+ * costs the block, never shows the old bytes.
  */
 #include <errno.h>
 #include <string.h>
@@ -18,6 +19,7 @@ typedef struct rewriting {
     unsigned format;
     uint64_t deadline;
     int level;
+    bool closed;      /* the old copies can't be pinned */
     bool written;     /* the new slot's header is on the medium */
     bool invalidated; /* the old copies' headers may be dead */
 } rewriting;
@@ -36,6 +38,33 @@ static void mark(block_record *r, bool moving)
     for (unsigned t = 0; t < KVO_TIERS_MAX; t++)
         if (copy_valid(word_load(&r->copy[t])))
             word_change(&r->copy[t], moving ? 0 : COPY_MOVING, moving ? COPY_MOVING : 0);
+}
+
+/* A copy with all the pins it can have gets no more; that none of them is a reader's is known when its block is
+   hidden and nothing is in transfer. All copies of the block, or none. */
+#define CLOSED ((uint64_t)COPY_PINS_MAX * COPY_PIN)
+
+static void reopen(block_record *r, unsigned end)
+{
+    for (unsigned t = 0; t < end; t++)
+        if (copy_valid(word_load(&r->copy[t])))
+            word_change(&r->copy[t], CLOSED, 0);
+}
+
+/* Who found the block before it was hidden may pin a copy yet, for the moment until it looks at the block's life:
+   one compare-and-swap sees that pin or keeps it from being made. */
+static bool close_copies(block_record *r)
+{
+    for (unsigned t = 0; t < KVO_TIERS_MAX; t++) {
+        uint64_t copy = word_load(&r->copy[t]);
+        while (copy_valid(copy) && copy_pins(copy) == 0 &&
+               !atomic_compare_exchange_weak(&r->copy[t], &copy, copy | CLOSED)) {}
+        if (copy_state(copy) != BLOCK_EMPTY && (!copy_valid(copy) || copy_pins(copy))) {
+            reopen(r, t);
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Finds the block, keeps its copies in place, and gets a slot for the new bytes. */
@@ -79,6 +108,8 @@ static void give_up(kvo_store *s, rewriting *w)
     if (w->written && !dead)
         store_stale_add(s, 0, w->slot, w->identity.key_hash, false);
     place_slot_free(&s->tiers[0].space, w->slot);
+    if (w->closed)
+        reopen(r, KVO_TIERS_MAX);
     word_change(&r->life, 0, LIFE_FLAG(LIFE_SEALED));
     mark(r, false);
     if (w->invalidated)
@@ -118,25 +149,15 @@ static int fill(kvo_store *s, rewriting *w, const kvo_segment *segments, uint32_
     return io.result == 0 ? KVO_OK : base_status_of_errno(io.result);
 }
 
-/* Somebody reads a copy, or brings one up or down (it was not there when we began). */
-static bool busy(const block_record *r)
-{
-    for (unsigned t = 0; t < KVO_TIERS_MAX; t++) {
-        uint64_t copy = word_load(&r->copy[t]);
-        if (copy_pins(copy) || copy_state(copy) == BLOCK_FILLING || copy_state(copy) == BLOCK_BAD)
-            return true;
-    }
-    return false;
-}
-
-/* No new reader or transfer, and the old ones gone. */
+/* No new reader or transfer, and the old ones gone, those too that bring up a copy which was not there when we
+   began. */
 static int hide(kvo_store *s, rewriting *w)
 {
     block_record *r = &s->records[w->record];
     int status = KVO_OK;
     store_lock(s);
     word_change(&r->life, LIFE_FLAG(LIFE_SEALED), 0);
-    while (status == KVO_OK && busy(r))
+    while (status == KVO_OK && !(w->closed = close_copies(r)))
         if (w->deadline == 0 || !store_wait(s, w->deadline))
             status = KVO_BUSY;
     mark(r, true);
@@ -177,7 +198,7 @@ static void show(kvo_store *s, rewriting *w, kvo_answer *answer)
     for (unsigned t = 0; t < s->tier_count; t++) {
         if (copy_state(word_load(&r->copy[t])) == BLOCK_EMPTY)
             continue;
-        word_change(&r->copy[t], COPY_MOVING, 0);
+        word_change(&r->copy[t], COPY_MOVING | CLOSED, 0);
         store_event(s, KVO_EVENT_DROP, KVO_CAUSE_REWRITE, t, w->record);
         bool gone = store_copy_drop(s, w->record, t, false);
         KVO_ASSERT(gone);
@@ -239,7 +260,7 @@ int kvo_rewrite(kvo_store *s, const kvo_names *names, const kvo_memory *memory, 
         identity_key(names, i, &w.identity);
         w.identity.payload_bytes = (uint32_t)bytes;
         w.generation = 0;
-        w.written = w.invalidated = false;
+        w.closed = w.written = w.invalidated = false;
         answers[i].status = store_put_length(s, names->space, bytes);
         if (!s->ghost && !store_segments_there(segments, count))
             answers[i].status = KVO_E_ARGUMENT;

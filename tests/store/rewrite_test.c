@@ -3,6 +3,7 @@
 #include "faulty.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 static const size_t bytes = 65536;
@@ -283,6 +284,88 @@ static void a_remove_waits_for_a_block_that_a_rewrite_hides(void **state)
     close_store();
 }
 
+/* ---- readers that found the block before ---- */
+
+static bool pins_any(block_record *r, unsigned tiers)
+{
+    uint64_t copy;
+    for (unsigned t = 0; t < tiers; t++)
+        if (block_pin(r, t, &copy)) {
+            block_unpin(r, t);
+            return true;
+        }
+    return false;
+}
+
+/* Once its readers are gone, its copies are still there but nobody gets at them, nor calls the block gone. */
+static void a_hidden_block_cannot_be_pinned(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    kvo_answer answer;
+    int status = -1;
+    name_of(1, the_name);
+    open_store("dram:8blk,disk:@0:64blk");
+    put_safe(1);
+    assert_int_equal(exists(1, &answer), KVO_OK);
+    assert_int_equal(answer.tier_mask, 3);
+    block_record *r = &store->records[handle_record(answer.handle)];
+    uint32_t slot = busy_slot(1); /* the rewrite waits for it, after its readers */
+    assert_int_equal(pthread_create(&thread, NULL, rewrites, &status), 0);
+    while (exists(1, NULL) != KVO_PENDING || atomic_load(&store->waiting) == 0)
+        usleep(100);
+    assert_false(pins_any(r, 2));
+    assert_int_equal(block_tiers(r), 3);
+    assert_int_equal(exists(1, NULL), KVO_PENDING);
+    assert_int_equal(drop(1, KVO_SEALED), KVO_BUSY);
+    free_slot(1, slot);
+    pthread_join(thread, NULL);
+    assert_int_equal(status, KVO_STORED);
+    assert_int_equal(get_as(1, bytes, 1, NULL, NULL), KVO_OK);
+    check_valid();
+    close_store();
+}
+
+static atomic_bool done;
+
+static void *reads_all_the_time(void *unused)
+{
+    static _Thread_local uint8_t memory[65536];
+    kvo_get_options o = KVO_GET_OPTIONS_INIT;
+    o.deadline_ns = 0;
+    while (!atomic_load(&done)) {
+        kvo_answer answer;
+        kvo_names names = the_names();
+        kvo_segment segment = {memory, 8};
+        kvo_memory m = {&segment, NULL};
+        if (kvo_get(store, &names, &m, &o, &answer) != KVO_OK || (answer.status != KVO_OK && answer.status != KVO_BUSY))
+            abort();
+    }
+    return unused;
+}
+
+/* They find it in every state there is: never gone, and no count is lost. */
+static void rewrites_among_readers(void **state)
+{
+    (void)state;
+    pthread_t threads[4];
+    uint32_t version = 0;
+    name_of(1, the_name);
+    open_store("dram:4blk");
+    assert_int_equal(put(1, 8), KVO_STORED);
+    atomic_store(&done, false);
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, reads_all_the_time, NULL), 0);
+    for (unsigned i = 0; i < 3000; i++)
+        version += rewrite(1, 8, version + 1, 0, KVO_SEALED) == KVO_STORED;
+    atomic_store(&done, true);
+    for (unsigned i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    check_valid();
+    assert_int_equal(get_as(1, 8, version, NULL, NULL), KVO_OK);
+    close_store();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -296,6 +379,8 @@ int main(void)
         FIXTURE_TEST(the_4096th_rewrite_is_refused),
         FIXTURE_TEST(a_remove_does_not_miss_a_block_that_a_rewrite_hides),
         FIXTURE_TEST(a_remove_waits_for_a_block_that_a_rewrite_hides),
+        FIXTURE_TEST(a_hidden_block_cannot_be_pinned),
+        FIXTURE_TEST(rewrites_among_readers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
