@@ -246,7 +246,13 @@ void store_reap(kvo_store *s, uint32_t record)
         store_end(s, record, life_has(word_load(&r->life), LIFE_REMOVED) ? KVO_CAUSE_REMOVE : KVO_CAUSE_FAILED);
 }
 
-/* The pin may have been all that kept a removed block or a bad copy. While it is there the
+/* In an exclusive hierarchy: the block was moved up from here. */
+static bool moved_away(const kvo_store *s, uint32_t record, unsigned tier)
+{
+    return s->exclusive && block_tiers(&s->records[record]) & ((1u << tier) - 1);
+}
+
+/* The pin may have been all that kept a removed block, a bad copy or one that moved. While it is there the
    record is ours to read; after, only its incarnation says whether it is still the same. */
 void store_unpin(kvo_store *s, uint32_t record, unsigned tier)
 {
@@ -256,13 +262,16 @@ void store_unpin(kvo_store *s, uint32_t record, unsigned tier)
     if (copy_pins(copy) != 0)
         return;
     uint64_t life = word_load(&r->life);
-    bool reap = copy_state(copy) == BLOCK_BAD || life_has(life, LIFE_DOOMED);
+    bool reap = copy_state(copy) == BLOCK_BAD || life_has(life, LIFE_DOOMED) || moved_away(s, record, tier);
     if (!reap && !atomic_load(&s->waiting))
         return;
     store_lock(s);
     life = word_load(&r->life);
-    if (reap && life_has(life, LIFE_USED) && life_incarnation(life) == incarnation)
+    if (reap && life_has(life, LIFE_USED) && life_incarnation(life) == incarnation) {
+        if (moved_away(s, record, tier))
+            store_copy_drop(s, record, tier, false);
         store_reap(s, record);
+    }
     store_changed(s);
     store_unlock(s);
 }

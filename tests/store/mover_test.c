@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The mover: room is made ahead of need, by writes that were due anyway, and nothing spins. */
+/* The mover: room is made ahead of need, by writes that were due anyway, and nothing spins. And what readers and
+   touches do to blocks that are about to leave. */
 #include "fixture.h"
 
 #include <errno.h>
@@ -201,6 +202,88 @@ static void held_below_it_gives_up_and_comes_back(void **state)
 
 /* ---- many at once ---- */
 
+#define PAGE 4096u
+
+static _Atomic uint64_t next_put; /* UINT64_MAX: no more */
+
+/* Uses the blocks that leave next. */
+static void *touches(void *unused)
+{
+    uint8_t names[16][NAME_BYTES];
+    for (uint64_t next; (next = atomic_load(&next_put)) != UINT64_MAX;) {
+        for (uint64_t i = 0; i < 16; i++)
+            name_of(next < 16 ? i : next - 15 + i, names[i]);
+        kvo_target target = {.by = KVO_BY_NAMES};
+        target.names = (kvo_names){.first = names, .name_bytes = NAME_BYTES, .count = 16, .space = space};
+        for (unsigned i = 0; i < 200; i++)
+            if (kvo_touch(store, &target, NULL) != KVO_OK)
+                abort();
+    }
+    return unused;
+}
+
+static void victims_are_used_while_room_is_made(void **state)
+{
+    (void)state;
+    pthread_t threads[3];
+    kvo_put_options o = KVO_PUT_OPTIONS_INIT;
+    options.block_bytes = PAGE;
+    open_more("dram:16blk,disk:@0:64blk");
+    atomic_store(&next_put, 0);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, touches, NULL), 0);
+    for (uint64_t i = 0; i < 1500; i++) {
+        atomic_store(&next_put, i);
+        assert_int_equal(put_as(i, PAGE, 0, &o, NULL), KVO_STORED);
+    }
+    atomic_store(&next_put, UINT64_MAX);
+    for (unsigned i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    check_valid();
+    close_store();
+}
+
+static void *reads_and_puts(void *argument)
+{
+    uint64_t seed = (uint64_t)(uintptr_t)argument;
+    uint8_t name[NAME_BYTES], memory[PAGE] = {0};
+    for (unsigned i = 0; i < 20000; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        name_of((seed >> 33) % 12, name);
+        kvo_names names = {.first = name, .name_bytes = NAME_BYTES, .count = 1, .space = space};
+        kvo_segment segment = {memory, sizeof memory};
+        kvo_memory where = {.segments = &segment};
+        kvo_answer answer;
+        if (kvo_get(store, &names, &where, NULL, &answer) != KVO_OK)
+            abort();
+        if (answer.status == KVO_MISS && kvo_put(store, &names, &where, NULL, &answer) != KVO_OK)
+            abort();
+    }
+    return NULL;
+}
+
+/* Two that read a block bring it up once, and its copy below goes with the last of them. */
+static void an_exclusive_ghost_moves_what_others_read(void **state)
+{
+    (void)state;
+    pthread_t threads[4];
+    options.flags |= KVO_OPEN_GHOST;
+    options.hierarchy = KVO_EXCLUSIVE;
+    options.block_bytes = PAGE;
+    open_more("dram:4blk,disk:@0:16blk");
+    for (uintptr_t i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, reads_and_puts, (void *)(i + 1)), 0);
+    for (unsigned i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    check_valid();
+    for (uint64_t i = 0; i < 12; i++) {
+        kvo_answer answer;
+        if (exists(i, &answer) == KVO_OK)
+            assert_true(answer.tier_mask == 1 || answer.tier_mask == 2);
+    }
+    close_store();
+}
+
 static void *churn(void *argument)
 {
     uint64_t seed = (uint64_t)(uintptr_t)argument * 7919;
@@ -259,6 +342,8 @@ int main(void)
         FIXTURE_TEST(it_goes_further_ahead_when_puts_are_many),
         FIXTURE_TEST(a_broken_disk_is_not_hammered),
         FIXTURE_TEST(held_below_it_gives_up_and_comes_back),
+        FIXTURE_TEST(victims_are_used_while_room_is_made),
+        FIXTURE_TEST(an_exclusive_ghost_moves_what_others_read),
         FIXTURE_TEST(rule_6_holds_beside_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
