@@ -82,8 +82,9 @@ static void demoted_badly(kvo_store *s, const demotion *d, unsigned to)
     /* The slot may hold half of this block over an older one: its header has to go. */
     store_stale_add(s, to, d->slot, 0, false);
     place_slot_free(&t->space, d->slot);
-    ledger_add(&s->ledger, t->account, LEDGER_WRITE, KVO_CAUSE_FAILED, store_tenant(s, d->record),
-               identity_payload_of(&s->identities[d->record]), 1);
+    if (d->io.written)
+        ledger_add(&s->ledger, t->account, LEDGER_WRITE, KVO_CAUSE_FAILED, store_tenant(s, d->record),
+                   identity_payload_of(&s->identities[d->record]), 1);
     ledger_count(&s->ledger, t->account, LEDGER_IO_ERRORS, 1);
     store_log(s, "%s: writing a block failed: %s", t->path[0] ? t->path : t->name, strerror(-d->io.result));
     *d->result = base_status_of_errno(d->io.result);

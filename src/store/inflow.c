@@ -24,7 +24,8 @@ static void done(kvo_store *s, store_inflow *in, store_inflow_block *b)
     if (b->staging)
         move_staging_give(s->engine, b->staging, b->staging_bytes);
     in->used &= ~(1u << (b - in->blocks));
-    answer->status = store_seal(s, b->record, b->io.result < 0 ? b->io.result : b->io.generation);
+    answer->status = b->io.result < 0 ? store_seal_failed(s, b->record, &b->io)
+                                      : store_seal(s, b->record, b->io.generation);
     if (b->put)
         answer->handle = handle; /* also if it is gone again: a level asked for then says so */
     if (answer->status == KVO_STORED && store_by_handle(s, handle) == b->record)

@@ -218,33 +218,31 @@ void store_set_digest(kvo_store *s, uint32_t record, const uint8_t digest[16])
     identity_store(&s->identities[record], &identity);
 }
 
-static void put_failed(kvo_store *s, uint32_t record, int error)
+int store_seal_failed(kvo_store *s, uint32_t record, const tier_io *io)
 {
     unsigned account = s->tiers[0].account;
     ledger_count(&s->ledger, account, LEDGER_IO_ERRORS, 1);
-    ledger_add(&s->ledger, account, LEDGER_WRITE, KVO_CAUSE_FAILED, store_tenant(s, record),
-               identity_payload_of(&s->identities[record]), 1);
-    store_log(s, "%s: writing a block failed: %s", s->tiers[0].name, strerror(-error));
+    if (io->written)
+        ledger_add(&s->ledger, account, LEDGER_WRITE, KVO_CAUSE_FAILED, store_tenant(s, record),
+                   identity_payload_of(&s->identities[record]), 1);
+    store_log(s, "%s: writing a block failed: %s", s->tiers[0].name, strerror(-io->result));
     store_lock(s);
     store_stale_add(s, 0, copy_slot(word_load(&s->records[record].copy[0])), 0, false);
     store_unlock(s);
     store_abort(s, record);
+    int status = base_status_of_errno(io->result);
+    return status == KVO_E_NO_SPACE ? KVO_FULL : status;
 }
 
-int store_seal(kvo_store *s, uint32_t record, int generation)
+int store_seal(kvo_store *s, uint32_t record, unsigned generation)
 {
     block_record *r = &s->records[record];
     uint32_t bytes = identity_payload_of(&s->identities[record]), slot = copy_slot(word_load(&r->copy[0]));
     unsigned account = s->tiers[0].account;
-    if (generation < 0) {
-        put_failed(s, record, generation);
-        int status = base_status_of_errno(generation);
-        return status == KVO_E_NO_SPACE ? KVO_FULL : status;
-    }
     store_lock(s);
     KVO_ASSERT(!life_has(word_load(&r->life), LIFE_SEALED)); /* rule 1: once */
     staging_drop(s, record);
-    store_copy_set(s, record, 0, copy_make(slot, BLOCK_VALID, 0, (unsigned)generation));
+    store_copy_set(s, record, 0, copy_make(slot, BLOCK_VALID, 0, generation));
     word_change(&r->life, 0, LIFE_FLAG(LIFE_SEALED)); /* last: what is sealed has a copy */
     s->blocks++;
     s->reserved--;

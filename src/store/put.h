@@ -20,9 +20,10 @@ int store_reserve(kvo_store *s, const block_identity *identity, const kvo_put_op
 void *store_fill_memory(kvo_store *s, uint32_t record);
 void *store_filled_memory(kvo_store *s, uint32_t record); /* where it went; NULL: a ghost */
 void store_set_digest(kvo_store *s, uint32_t record, const uint8_t digest[16]);
-/* Publishes a block whose bytes are in its slot. generation: of the copy, or the negative errno of its
-   write. KVO_STORED or an error, after which the block is gone. */
-int store_seal(kvo_store *s, uint32_t record, int generation);
+/* Publishes a block whose bytes are in its slot: KVO_STORED. generation: of the copy. */
+int store_seal(kvo_store *s, uint32_t record, unsigned generation);
+/* Its write failed and the block is gone: an error or KVO_FULL. */
+int store_seal_failed(kvo_store *s, uint32_t record, const tier_io *io);
 void store_abort(kvo_store *s, uint32_t record);
 void store_count_put(kvo_store *s, int status);
 /* kvo_put() of checked arguments but its level, or part of a job's batch: recency of its first block.

@@ -365,6 +365,32 @@ static void a_prefetch_without_room_reads_nothing(void **state)
 
 /* ---- a segment header that cannot be written ---- */
 
+/* Bytes of a write that failed are counted, of one that never began they are not. */
+static void what_was_not_begun_is_not_counted_as_written(void **state)
+{
+    (void)state;
+    faulty_open("disk:@0:64blk");
+    atomic_store(&faulty.page_writes, 1);
+    assert_int_equal(put(1, bytes), KVO_E_IO);
+    assert_int_equal(atomic_load(&faulty.page_writes), 0);
+    assert_int_equal(tier_stat(0).failed_bytes, 0);
+    atomic_store(&faulty.block_writes, 1);
+    assert_int_equal(put(1, bytes), KVO_E_IO);
+    assert_int_equal(tier_stat(0).failed_bytes, bytes);
+    assert_int_equal(tier_stat(0).io_errors, 2);
+    close_store();
+    fixture_remove(0);
+    faulty_open("dram:4blk,disk:@0:64blk");
+    assert_int_equal(put(1, bytes), KVO_STORED);
+    for (int i = 0; i < 2; i++) {
+        atomic_store(i ? &faulty.block_writes : &faulty.page_writes, 1);
+        assert_int_not_equal(kvo_sync(store, NULL, KVO_WRITTEN, 0, NULL), KVO_OK);
+        assert_int_equal(tier_stat(1).failed_bytes, (size_t)i * bytes);
+    }
+    assert_int_equal(kvo_sync(store, NULL, KVO_WRITTEN, KVO_FOREVER, NULL), KVO_OK);
+    close_store();
+}
+
 static void puts_into_it_and_is_killed(void *context)
 {
     (void)context;
@@ -407,6 +433,7 @@ int main(void)
         FIXTURE_TEST(a_damaged_source_is_not_moved),
         FIXTURE_TEST(a_source_that_does_not_answer_stays),
         FIXTURE_TEST(a_prefetch_without_room_reads_nothing),
+        FIXTURE_TEST(what_was_not_begun_is_not_counted_as_written),
         FIXTURE_TEST(a_segment_without_its_header_gets_it_after_a_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -203,8 +203,10 @@ void disk_add(tier_stream *stream, tier_io *io)
         return;
     }
     begin(d, x, which, io);
-    if (stream->write)
+    if (stream->write) {
         begin_write(d, x, &x->transfers[which]);
+        io->written = true;
+    }
     x->used |= 1ull << which;
     move_add(x->move, &x->transfers[which].move);
 }
