@@ -213,6 +213,7 @@ int place_segments_open(place_segments *p, base_env *env, const place_geometry *
     p->tables = (uint64_t *)(void *)(p->segments + p->segment_count);
     for (uint32_t i = p->segment_count; i-- > 0;)
         link_first(p, &p->free_first, i);
+    p->free_count = p->segment_count;
     return 0;
 }
 
@@ -230,13 +231,15 @@ static uint32_t units_of(const place_segments *p, uint32_t segment)
     return segment + 1 == p->segment_count ? p->last_units : p->segment_units;
 }
 
-static place_class *class_find(place_segments *p, uint32_t stride)
+static const place_class *class_at(const place_segments *p, uint32_t stride)
 {
     for (uint32_t i = 0; i < p->class_count; i++)
         if (p->classes[i].stride == stride)
             return &p->classes[i];
     return NULL;
 }
+
+static place_class *class_find(place_segments *p, uint32_t stride) { return (place_class *)class_at(p, stride); }
 
 static place_class *class_make(place_segments *p, uint32_t stride)
 {
@@ -301,6 +304,7 @@ static void segment_assign(place_segments *p, place_class *c, uint32_t i)
 {
     place_segment *s = &p->segments[i];
     unlink_segment(p, &p->free_first, i);
+    p->free_count--;
     s->stride = c->stride;
     s->slots = place_slots_of(p, i, c->stride);
     s->used = 0;
@@ -309,6 +313,7 @@ static void segment_assign(place_segments *p, place_class *c, uint32_t i)
     s->last_stride = c->stride;
     c->segments++;
     table_make(p, i);
+    c->free_slots += s->slots;
     if (s->slots)
         link_first(p, &c->with_room, i);
 }
@@ -335,6 +340,7 @@ static void mark_used(place_segments *p, place_class *c, uint32_t segment, uint3
     bits_set(bits_of(p, segment), index);
     p->used_units += s->stride;
     p->used_slots++;
+    c->free_slots--;
     if (++s->used == s->slots)
         unlink_segment(p, &c->with_room, segment);
 }
@@ -368,30 +374,53 @@ uint32_t place_slot_take(place_segments *p, uint32_t stride)
 
 static void segment_release(place_segments *p, place_class *c, uint32_t segment)
 {
-    if (!p->segments[segment].draining)
+    if (!p->segments[segment].draining) {
         unlink_segment(p, &c->with_room, segment);
+        c->free_slots -= p->segments[segment].slots;
+    }
     p->segments[segment].draining = false;
     c->segments--;
     table_free(p, segment);
     p->segments[segment].stride = p->segments[segment].slots = 0;
     link_first(p, &p->free_first, segment);
+    p->free_count++;
 }
 
 void place_segment_drain(place_segments *p, uint32_t segment)
 {
     place_segment *s = &p->segments[segment];
     KVO_ASSERT(s->used > 0);
+    place_class *c = class_find(p, s->stride);
     if (!s->draining && s->used < s->slots)
-        unlink_segment(p, &class_find(p, s->stride)->with_room, segment);
+        unlink_segment(p, &c->with_room, segment);
+    if (!s->draining)
+        c->free_slots -= s->slots - s->used;
     s->draining = true;
 }
 
 void place_segment_undrain(place_segments *p, uint32_t segment)
 {
     place_segment *s = &p->segments[segment];
-    if (s->draining && s->used < s->slots)
-        link_first(p, &class_find(p, s->stride)->with_room, segment);
+    place_class *c = class_find(p, s->stride);
+    if (s->draining && s->used < s->slots) {
+        link_first(p, &c->with_room, segment);
+        c->free_slots += s->slots - s->used;
+    }
     s->draining = false;
+}
+
+uint64_t place_slots_free(const place_segments *p, uint32_t stride)
+{
+    const place_class *c = stride ? class_at(p, stride) : NULL;
+    if (c == NULL)
+        return 0;
+    uint32_t last = p->segment_count - 1, whole = p->free_count;
+    uint64_t n = c->free_slots;
+    if (p->segments[last].stride == 0) { /* the last may be shorter */
+        n += place_slots_of(p, last, stride);
+        whole--;
+    }
+    return n + (uint64_t)whole * ((p->segment_units - p->header_units) / stride);
 }
 
 bool place_only_stride(const place_segments *p, uint32_t stride)
@@ -461,6 +490,7 @@ void place_slot_free(place_segments *p, uint32_t slot)
     p->used_units -= s->stride;
     if (s->used-- == s->slots && !s->draining)
         link_first(p, &c->with_room, segment);
+    c->free_slots += !s->draining;
     if (s->used == 0)
         segment_release(p, c, segment);
 }

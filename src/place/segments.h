@@ -35,6 +35,7 @@ typedef struct place_class {
     uint32_t stride;
     uint32_t with_room; /* first segment + 1 */
     uint32_t segments;
+    uint64_t free_slots; /* of them, in segments that give out slots */
     bool exact; /* a space's largest block: its stride is not rounded */
     uint64_t lent_units; /* of larger slots that it used, */
     uint64_t lent_since; /* since so many units were taken */
@@ -54,6 +55,7 @@ typedef struct place_segments {
     uint32_t usual_slots; /* of a segment */
     uint32_t table_words;
     uint32_t free_first; /* + 1 */
+    uint32_t free_count;
     place_class classes[PLACE_CLASSES_MAX];
     uint32_t class_count;
     uint64_t used_units;
@@ -105,6 +107,8 @@ uint32_t place_number_at(const place_segments *p, uint32_t segment, uint32_t ind
 void place_segment_drain(place_segments *p, uint32_t segment);
 /* It does after all. */
 void place_segment_undrain(place_segments *p, uint32_t segment);
+/* Slots of this stride that can be taken now, those included that free segments would give. */
+uint64_t place_slots_free(const place_segments *p, uint32_t stride);
 /* Whether all slots in use have this stride (0 and infinite tiers: any). */
 bool place_only_stride(const place_segments *p, uint32_t stride);
 /* Segments that serve this stride now. */

@@ -83,9 +83,16 @@ static bool check_tier(checker *c, unsigned t)
           (unsigned long long)atomic_load(&tier->resident), (unsigned long long)c->resident[t]);
     CHECK(c, c->slots[t] == tier->space.used_slots, "tier %u: %llu slots in use, records have %llu", t,
           (unsigned long long)tier->space.used_slots, (unsigned long long)c->slots[t]);
-    uint64_t used = 0;
-    for (uint32_t i = 0; i < tier->space.segment_count; i++)
-        used += tier->space.segments[i].used;
+    uint64_t used = 0, gives = 0, counted = 0;
+    for (uint32_t i = 0; i < tier->space.segment_count; i++) {
+        const place_segment *segment = &tier->space.segments[i];
+        used += segment->used;
+        gives += segment->draining ? 0 : segment->slots - segment->used;
+    }
+    for (uint32_t i = 0; i < tier->space.class_count; i++)
+        counted += tier->space.classes[i].free_slots;
+    CHECK(c, gives == counted, "tier %u: segments have %llu free slots, counted %llu", t, (unsigned long long)gives,
+          (unsigned long long)counted);
     CHECK(c, tier->space.infinite || used == c->slots[t], "tier %u: segments count %llu slots, records %llu", t,
           (unsigned long long)used, (unsigned long long)c->slots[t]);
     CHECK(c, !tier->demoting, "tier %u is demoting at rest", t);

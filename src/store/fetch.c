@@ -103,11 +103,18 @@ static bool above_soon(uint64_t first)
     return copy_state(first) == BLOCK_FILLING || (copy_valid(first) && copy_pins(first) < COPY_PINS_MAX);
 }
 
+static int room_above(kvo_store *s, const fetch_batch *batch, fetch_item *item)
+{
+    bool waited = false;
+    if (batch->yields)
+        return store_room_ordinary(s, 0, item->identity.payload_bytes, &item->slot);
+    return store_room(s, 0, item->identity.payload_bytes, 0, &item->slot, &waited);
+}
+
 /* Under the lock. A slot of the first tier, if it can be had now. */
 static void claim_room(kvo_store *s, const fetch_batch *batch, fetch_item *item)
 {
     _Atomic uint64_t *first = &s->records[item->record].copy[0];
-    bool waited = false;
     if (copy_state(word_load(first)) != BLOCK_EMPTY) {
         if (above_soon(word_load(first)))
             item->how = FETCH_AGAIN;
@@ -115,17 +122,13 @@ static void claim_room(kvo_store *s, const fetch_batch *batch, fetch_item *item)
             go_past(s, batch, item);
         return;
     }
-    if (batch->yields && !store_room_ordinary(s, 0, item->identity.payload_bytes)) {
-        go_past(s, batch, item);
-        return;
-    }
     /* The lock may be let go for the room: who comes meanwhile waits for this transfer. */
     word_store(first, copy_make(PLACE_SLOT_NONE, BLOCK_FILLING, 0, 0));
-    int status = store_room(s, 0, item->identity.payload_bytes, 0, &item->slot, &waited);
+    int status = room_above(s, batch, item);
     /* Who wants an address can't go past: what is on its way down makes room soon. */
     while (batch->pins && status == KVO_BUSY && s->tiers[0].demoting && batch->deadline &&
            store_wait(s, batch->deadline))
-        status = store_room(s, 0, item->identity.payload_bytes, 0, &item->slot, &waited);
+        status = room_above(s, batch, item);
     bool room = status == KVO_OK;
     word_store(first, room ? copy_make(item->slot, BLOCK_FILLING, 0, 0) : 0);
     if (room)

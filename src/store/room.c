@@ -11,6 +11,8 @@
 #include "store/store.h"
 
 #define MOVER_BATCH_BYTES (32u << 20)
+#define ANY_KEY UINT64_MAX
+#define ORDINARY_KEY (PLACE_KEY_KEPT - 1)
 
 uint32_t store_stride(kvo_store *s, unsigned tier, uint32_t payload_bytes)
 {
@@ -102,6 +104,7 @@ static place_query query_for(kvo_store *s, unsigned tier, uint32_t stride)
     };
 }
 
+static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* Where sizes mix each has a queue, as long as its part of the segments, so that they all fit the array. */
@@ -264,15 +267,15 @@ typedef struct descent {
     size_t count;
 } descent;
 
-/* The first of the queue that lie nowhere below. */
-static void descent_list(const kvo_store *s, const store_tier *t, uint32_t look, descent *d)
+/* The first of the queue that lie nowhere below; best: as make_room(). */
+static void descent_list(const kvo_store *s, const store_tier *t, uint32_t look, uint64_t best, descent *d)
 {
     d->count = 0;
     for (uint32_t i = 0; i < t->queue_count && i < look; i++) {
         const place_victim *v = &t->queue[t->queue_first + i];
         if (d->count && d->count >= batch_most(s, d->records[0]))
             return;
-        if (victim_stands(s, t, v) && !below(s, v->record, t->number))
+        if (v->key <= best && victim_stands(s, t, v) && !below(s, v->record, t->number))
             d->records[d->count++] = v->record;
     }
 }
@@ -286,11 +289,11 @@ static void descend(kvo_store *s, store_tier *t, descent *d)
 }
 
 /* Brings down those in the queue that lie nowhere below. KVO_OK: something was done. */
-static int demote_queue(kvo_store *s, unsigned tier, bool *waited)
+static int demote_queue(kvo_store *s, unsigned tier, uint64_t best, bool *waited)
 {
     store_tier *t = &s->tiers[tier];
     descent d;
-    descent_list(s, t, UINT32_MAX, &d);
+    descent_list(s, t, UINT32_MAX, best, &d);
     if (d.count == 0) /* the head was used since: look again */
         return KVO_OK;
     *waited = true;
@@ -307,29 +310,11 @@ static int demote_queue(kvo_store *s, unsigned tier, bool *waited)
 
 /* ---- ahead of need ---- */
 
-static uint64_t free_slots(const store_tier *t)
-{
-    const place_segments *p = &t->space;
-    uint64_t units = (uint64_t)(p->segment_count - 1) * p->segment_units + p->last_units;
-    return t->wanted_stride && units > p->used_units ? (units - p->used_units) / t->wanted_stride : 0;
-}
-
 bool store_room_low(const kvo_store *s, unsigned tier, uint32_t ahead)
 {
     const store_tier *t = &s->tiers[tier];
-    return t->wanted_stride && free_slots(t) + t->clean < ahead;
-}
-
-bool store_room_ordinary(kvo_store *s, unsigned tier, uint32_t payload_bytes)
-{
-    store_tier *t = &s->tiers[tier];
-    uint32_t stride = store_stride(s, tier, payload_bytes), filter = place_only_stride(&t->space, stride) ? 0 : stride;
-    if (t->space.infinite || t->demoting || free_slots(t))
-        return true;
-    place_victim *v = queue_head(s, t, filter);
-    if (v == NULL && queue_fill(s, tier, filter).count)
-        v = queue_head(s, t, filter);
-    return v == NULL || v->key < PLACE_KEY_KEPT;
+    bool same = t->queue_stride == 0 || t->queue_stride == t->wanted_stride;
+    return t->wanted_stride && place_slots_free(&t->space, t->wanted_stride) + (same ? t->clean : 0) < ahead;
 }
 
 static uint32_t clean_front(const kvo_store *s, const store_tier *t, uint32_t look)
@@ -343,14 +328,14 @@ static uint32_t clean_front(const kvo_store *s, const store_tier *t, uint32_t lo
 int store_demote_ahead(kvo_store *s, unsigned tier)
 {
     store_tier *t = &s->tiers[tier];
-    uint64_t free = free_slots(t);
+    uint64_t free = place_slots_free(&t->space, t->wanted_stride);
     descent d = {.count = 0};
     if (t->demoting || free >= t->ahead)
         return KVO_MISS;
     uint32_t look = t->ahead - (uint32_t)free, filter = place_only_stride(&t->space, t->wanted_stride) ? 0 : t->wanted_stride;
     if (queue_head(s, t, filter) == NULL && queue_fill(s, tier, filter).count == 0)
         return KVO_MISS;
-    descent_list(s, t, look, &d);
+    descent_list(s, t, look, ANY_KEY, &d);
     if (d.count)
         descend(s, t, &d);
     t->clean = clean_front(s, t, look);
@@ -505,13 +490,29 @@ static void leave(kvo_store *s, unsigned tier, uint32_t segment, leaving *l, con
         bits_set(l->marked, parent);
 }
 
+/* Whether all that would leave have keys up to `best`. */
+static bool leaving_within(kvo_store *s, unsigned tier, const leaving *l, uint64_t best)
+{
+    place_rules rules = query_for(s, tier, 0).rules;
+    for (uint32_t i = 0; best != ANY_KEY && i < l->count; i++) {
+        const block_record *r = &s->records[l->list[i].record];
+        if (place_key(&rules, word_load(&r->policy), word_load(&r->touch), tier) > best)
+            return false;
+    }
+    return true;
+}
+
 /* Frees a segment of another stride, whole. false: some of its blocks have to stay. */
-static bool evict_segment(kvo_store *s, unsigned tier, uint32_t segment)
+static bool evict_segment(kvo_store *s, unsigned tier, uint32_t segment, uint64_t best)
 {
     store_tier *t = &s->tiers[tier];
     leaving l;
     if (!leaving_open(s, tier, segment, &l))
         return false;
+    if (!leaving_within(s, tier, &l, best)) {
+        leaving_close(s, &l);
+        return false;
+    }
     place_segment_drain(&t->space, segment);
     bool yields = leaving_demote(s, tier, &l);
     for (uint32_t i = 0; i < l.count; i++)
@@ -528,23 +529,23 @@ static bool evict_segment(kvo_store *s, unsigned tier, uint32_t segment)
  * would). Between sizes recency decides, without the credit of uses: that counts in slots, of which one size has
  * eighty where another has one, and would keep a size that was read once for many times what is put meanwhile.
  */
-static bool other_segment(kvo_store *s, unsigned tier, uint32_t stride, const place_victim *instead)
+static bool other_segment(kvo_store *s, unsigned tier, uint32_t stride, const place_victim *instead, uint64_t best)
 {
     store_tier *t = &s->tiers[tier];
     size_t bytes = PLACE_SEGMENT_WORDS * t->space.segment_count * sizeof(uint64_t);
-    uint64_t *scratch = s->env->alloc(s->env, bytes), bar = UINT64_MAX;
+    uint64_t *scratch = s->env->alloc(s->env, bytes), bar = best;
     if (scratch == NULL)
         return false;
     place_query query = query_for(s, tier, stride);
     query.rules.placement = KVO_PLACE_LRU;
     if (instead)
-        bar = place_key(&query.rules, instead->policy, instead->touch, tier);
+        bar = min_u64(best, place_key(&query.rules, instead->policy, instead->touch, tier));
     uint32_t segment = place_victim_segment(&s->scan, &query, t->space.header_units + stride, bar, scratch);
     s->env->free(s->env, scratch, bytes);
     t->look_units = t->space.taken_units;
     if (segment == PLACE_SLOT_NONE) /* not for each block: values change with what is put */
         t->look_units += place_units(&t->space) / 64;
-    return segment != PLACE_SLOT_NONE && evict_segment(s, tier, segment);
+    return segment != PLACE_SLOT_NONE && evict_segment(s, tier, segment, best);
 }
 
 /* ---- room ---- */
@@ -562,9 +563,9 @@ static int why_no_victim(kvo_store *s, unsigned tier, const place_found *found, 
     return anchored ? KVO_SHORT : KVO_BUSY;
 }
 
-/* One slot's worth of room. KVO_OK: look again; KVO_BUSY: nothing may go now; KVO_SHORT: only
-   anchors are in the way; KVO_FULL: below does not take what must go. */
-static int make_room(kvo_store *s, unsigned tier, uint32_t stride, bool *waited)
+/* One slot's worth of room, from blocks with keys up to `best`. KVO_OK: look again; KVO_BUSY: nothing may go now;
+   KVO_SHORT: only anchors are in the way; KVO_FULL: below does not take what must go. */
+static int make_room(kvo_store *s, unsigned tier, uint32_t stride, uint64_t best, bool *waited)
 {
     store_tier *t = &s->tiers[tier];
     bool mixed = !place_only_stride(&t->space, stride);
@@ -578,13 +579,16 @@ static int make_room(kvo_store *s, unsigned tier, uint32_t stride, bool *waited)
             return KVO_OK;
         v = found.count ? &t->queue[t->queue_first] : NULL;
         if (v == NULL)
-            return filter && other_segment(s, tier, stride, NULL) ? KVO_OK : why_no_victim(s, tier, &found, filter);
+            return filter && other_segment(s, tier, stride, NULL, best) ? KVO_OK
+                                                                        : why_no_victim(s, tier, &found, filter);
     }
-    if (mixed && !t->demoting && t->space.taken_units >= t->look_units && other_segment(s, tier, stride, v))
+    if (mixed && !t->demoting && t->space.taken_units >= t->look_units && other_segment(s, tier, stride, v, best))
         return KVO_OK;
     v = queue_head(s, t, filter);
     if (v == NULL)
         return KVO_OK;
+    if (v->key > best)
+        return KVO_BUSY;
     if (below(s, v->record, tier) || tier + 1 == s->tier_count) {
         uint32_t record = v->record;
         if (evict(s, tier, record, v->orphan ? KVO_CAUSE_ORPHAN : KVO_CAUSE_NONE))
@@ -593,23 +597,24 @@ static int make_room(kvo_store *s, unsigned tier, uint32_t stride, bool *waited)
             queue_skip(s, t);
         return KVO_OK;
     }
-    return t->demoting ? KVO_BUSY : demote_queue(s, tier, waited);
+    return t->demoting ? KVO_BUSY : demote_queue(s, tier, best, waited);
 }
 
 /* A slot of this stride, or why not. */
-static int take_slot(kvo_store *s, unsigned tier, uint32_t stride, uint32_t *slot, bool *waited)
+static int take_slot(kvo_store *s, unsigned tier, uint32_t stride, uint64_t best, uint32_t *slot, bool *waited)
 {
     int status;
     do {
         *slot = place_slot_take(&s->tiers[tier].space, stride);
         if (*slot != PLACE_SLOT_NONE)
             return KVO_OK;
-        status = make_room(s, tier, stride, waited);
+        status = make_room(s, tier, stride, best, waited);
     } while (status == KVO_OK);
     return status;
 }
 
-int store_room(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint64_t deadline, uint32_t *slot, bool *waited)
+static int room(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint64_t best, uint64_t deadline, uint32_t *slot,
+                bool *waited)
 {
     store_tier *t = &s->tiers[tier];
     uint32_t stride = store_stride(s, tier, payload_bytes);
@@ -617,12 +622,12 @@ int store_room(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint64_t dea
         return KVO_REFUSED;
     for (;;) {
         uint32_t used = place_lend(&t->space, stride);
-        int status = take_slot(s, tier, used, slot, waited);
+        int status = take_slot(s, tier, used, best, slot, waited);
         /* No slot of its size can be had, nor a segment for it: better one that is too large. */
         for (uint32_t l = stride; (status == KVO_BUSY || status == KVO_SHORT) && !t->demoting;) {
             if ((l = place_larger(&t->space, l)) == 0)
                 break;
-            if (take_slot(s, tier, l, slot, waited) == KVO_OK) {
+            if (take_slot(s, tier, l, best, slot, waited) == KVO_OK) {
                 status = KVO_OK;
                 used = l;
             }
@@ -639,6 +644,17 @@ int store_room(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint64_t dea
     }
 }
 
+int store_room(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint64_t deadline, uint32_t *slot, bool *waited)
+{
+    return room(s, tier, payload_bytes, ANY_KEY, deadline, slot, waited);
+}
+
+int store_room_ordinary(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint32_t *slot)
+{
+    bool waited;
+    return room(s, tier, payload_bytes, ORDINARY_KEY, 0, slot, &waited);
+}
+
 int store_room_record(kvo_store *s, uint64_t deadline, uint32_t *record)
 {
     bool waited = false;
@@ -646,7 +662,7 @@ int store_room_record(kvo_store *s, uint64_t deadline, uint32_t *record)
         /* A block ends where it lies lowest; where nothing may go there, it first has to get there. */
         int status = KVO_BUSY;
         for (unsigned t = s->tier_count; t-- > 0 && status != KVO_OK;)
-            status = make_room(s, t, 0, &waited);
+            status = make_room(s, t, 0, ANY_KEY, &waited);
         if (status == KVO_OK)
             continue;
         if (deadline == 0 || !store_wait(s, deadline))

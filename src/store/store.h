@@ -292,8 +292,8 @@ uint32_t store_stride(kvo_store *s, unsigned tier, uint32_t payload_bytes);
 /* Under the lock, which it may let go: one batch of the next victims that lie nowhere below. KVO_OK: some
    were brought down; KVO_MISS: there is nothing to do; else why not. */
 int store_demote_ahead(kvo_store *s, unsigned tier);
-/* Under the lock: false if room can only be had from blocks that an intent keeps. */
-bool store_room_ordinary(kvo_store *s, unsigned tier, uint32_t payload_bytes);
+/* As store_room(), tried once, without a slot of blocks that an intent keeps. */
+int store_room_ordinary(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint32_t *slot);
 /* Under the lock: whether less room is ready than is wanted. */
 bool store_room_low(const kvo_store *s, unsigned tier, uint32_t ahead);
 /* mover.c: the thread that demotes ahead of need. */

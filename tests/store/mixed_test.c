@@ -249,12 +249,55 @@ static void any_mix_of_sizes_finds_room(void **state)
         any_sizes(&small_shapes[i], (way){.chain = i % 2 ? 1 : CHAIN}, 10);
 }
 
+/* ---- blocks to keep ---- */
+
+/* A prefetch takes no room from them, whatever room segments of other sizes have left. */
+static void a_prefetch_leaves_kept_blocks_of_any_size(void **state)
+{
+    (void)state;
+    kvo_tier_config tiers[2] = {KVO_TIER_CONFIG_INIT, KVO_TIER_CONFIG_INIT};
+    kvo_put_options keep = KVO_PUT_OPTIONS_INIT, written = KVO_PUT_OPTIONS_INIT;
+    kvo_get_options now = KVO_GET_OPTIONS_INIT;
+    kvo_answer answer;
+    tiers[0].kind = KVO_TIER_DRAM;
+    tiers[0].capacity_bytes = 18 * MIB;
+    tiers[0].segment_bytes = 4 * MIB;
+    tiers[1].kind = KVO_TIER_DISK;
+    tiers[1].capacity_bytes = 64 * MIB;
+    tiers[1].path = fixture_path(0);
+    options.block_bytes = MIB;
+    options.flags = KVO_OPEN_STEPPED;
+    assert_int_equal(kvo_open_tiers(tiers, 2, &options, &store, NULL), KVO_OK);
+    space = open_space("mixed", MIB);
+    written.level = KVO_WRITTEN;
+    assert_int_equal(put_as(1, MIB, 0, &written, NULL), KVO_STORED);
+    keep.policy.intent = KVO_INTENT_KEEP;
+    assert_int_equal(put_as(2, 4096, 0, &keep, NULL), KVO_STORED);
+    for (uint64_t i = 0; i < 12; i++)
+        assert_int_equal(put_as(100 + i, MIB, 0, &keep, NULL), KVO_STORED);
+    assert_int_equal(exists(1, &answer), KVO_OK);
+    assert_int_equal(answer.tier_mask, 2);
+    uint64_t before = tier_stat(0).resident_blocks;
+    kvo_names names = names_of(1, 1);
+    now.deadline_ns = 0;
+    assert_int_equal(kvo_prefetch(store, &names, &now, &answer), KVO_OK);
+    assert_int_equal(answer.status, KVO_BUSY);
+    assert_int_equal(tier_stat(0).resident_blocks, before);
+    for (uint64_t i = 0; i < 13; i++) {
+        assert_int_equal(exists(i ? 99 + i : 2, &answer), KVO_OK);
+        assert_true(answer.tier_mask & 1);
+    }
+    check_valid();
+    close_store();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(each_size_gets_the_room),
         FIXTURE_TEST(whatever_the_usual_block_is),
         FIXTURE_TEST(any_mix_of_sizes_finds_room),
+        FIXTURE_TEST(a_prefetch_leaves_kept_blocks_of_any_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -200,6 +200,32 @@ static void held_below_it_gives_up_and_comes_back(void **state)
     close_store();
 }
 
+/* What a segment of another size has left is no room. */
+static void one_block_of_another_size_does_not_stop_it(void **state)
+{
+    (void)state;
+    kvo_tier_config tiers[2] = {KVO_TIER_CONFIG_INIT, KVO_TIER_CONFIG_INIT};
+    kvo_put_options keep = KVO_PUT_OPTIONS_INIT;
+    tiers[0].kind = KVO_TIER_DRAM;
+    tiers[0].capacity_bytes = 4u << 20;
+    tiers[0].segment_bytes = 1u << 20;
+    tiers[1].kind = KVO_TIER_DISK;
+    tiers[1].capacity_blocks = 200;
+    tiers[1].path = fixture_path(0);
+    with_mover = true;
+    assert_int_equal(store_open(base_env_posix(), tiers, 2, &options, &store, NULL), KVO_OK);
+    space = open_space("a", BYTES);
+    keep.policy.intent = KVO_INTENT_KEEP;
+    assert_int_equal(put_as(1, 4096, 0, &keep, NULL), KVO_STORED);
+    for (uint64_t i = 0; i < 30; i++) {
+        fill_with(100 + 4 * i, 4, BYTES);
+        settle();
+    }
+    assert_true(store_stat().demoted_ahead > 0);
+    assert_int_equal(tier_stat(0).other_evictions, 0);
+    close_store();
+}
+
 /* ---- many at once ---- */
 
 #define PAGE 4096u
@@ -342,6 +368,7 @@ int main(void)
         FIXTURE_TEST(it_goes_further_ahead_when_puts_are_many),
         FIXTURE_TEST(a_broken_disk_is_not_hammered),
         FIXTURE_TEST(held_below_it_gives_up_and_comes_back),
+        FIXTURE_TEST(one_block_of_another_size_does_not_stop_it),
         FIXTURE_TEST(victims_are_used_while_room_is_made),
         FIXTURE_TEST(an_exclusive_ghost_moves_what_others_read),
         FIXTURE_TEST(rule_6_holds_beside_it),
