@@ -200,6 +200,15 @@ bool store_copy_drop(kvo_store *s, uint32_t record, unsigned tier, bool stale)
     return true;
 }
 
+void store_copy_end(kvo_store *s, uint32_t record, unsigned tier)
+{
+    store_tier *t = &s->tiers[tier];
+    uint64_t copy = atomic_exchange(&s->records[record].copy[tier], 0);
+    KVO_ASSERT(copy_state(copy) == BLOCK_VALID || copy_state(copy) == BLOCK_BAD);
+    place_slot_free(&t->space, copy_slot(copy));
+    atomic_fetch_sub(&t->resident, 1);
+}
+
 void store_doom(kvo_store *s, uint32_t record)
 {
     index_remove(&s->index, identity_hash_of(&s->identities[record]), record);

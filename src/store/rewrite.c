@@ -33,10 +33,11 @@ static bool in_transfer(const block_record *r)
     return bad || block_in_transfer(r);
 }
 
+/* A copy may be found bad while it is marked. */
 static void mark(block_record *r, bool moving)
 {
     for (unsigned t = 0; t < KVO_TIERS_MAX; t++)
-        if (copy_valid(word_load(&r->copy[t])))
+        if (copy_valid(word_load(&r->copy[t])) || (!moving && copy_state(word_load(&r->copy[t])) == BLOCK_BAD))
             word_change(&r->copy[t], moving ? 0 : COPY_MOVING, moving ? COPY_MOVING : 0);
 }
 
@@ -59,7 +60,8 @@ static bool close_copies(block_record *r)
         uint64_t copy = word_load(&r->copy[t]);
         while (copy_valid(copy) && copy_pins(copy) == 0 &&
                !atomic_compare_exchange_weak(&r->copy[t], &copy, copy | CLOSED)) {}
-        if (copy_state(copy) != BLOCK_EMPTY && (!copy_valid(copy) || copy_pins(copy))) {
+        bool bad = copy_state(copy) == BLOCK_BAD && copy_pins(copy) == 0; /* nobody reads it any more */
+        if (copy_state(copy) != BLOCK_EMPTY && !bad && (!copy_valid(copy) || copy_pins(copy))) {
             reopen(r, t);
             return false;
         }
@@ -114,6 +116,8 @@ static void give_up(kvo_store *s, rewriting *w)
     mark(r, false);
     if (w->invalidated)
         store_lose_media(s, w->record);
+    else
+        store_reap(s, w->record);
     store_changed(s);
     store_unlock(s);
 }
@@ -157,9 +161,16 @@ static int hide(kvo_store *s, rewriting *w)
     int status = KVO_OK;
     store_lock(s);
     word_change(&r->life, LIFE_FLAG(LIFE_SEALED), 0);
-    while (status == KVO_OK && !(w->closed = close_copies(r)))
+    /* A reader that found its only copy bad has ended it. */
+    while (status == KVO_OK && !life_has(word_load(&r->life), LIFE_DOOMED) && !(w->closed = close_copies(r)))
         if (w->deadline == 0 || !store_wait(s, w->deadline))
             status = KVO_BUSY;
+    if (life_has(word_load(&r->life), LIFE_DOOMED)) {
+        status = KVO_MISS;
+        if (w->closed)
+            reopen(r, KVO_TIERS_MAX);
+        w->closed = false;
+    }
     mark(r, true);
     store_unlock(s);
     return status;
@@ -198,11 +209,8 @@ static void show(kvo_store *s, rewriting *w, kvo_answer *answer)
     for (unsigned t = 0; t < s->tier_count; t++) {
         if (copy_state(word_load(&r->copy[t])) == BLOCK_EMPTY)
             continue;
-        word_change(&r->copy[t], COPY_MOVING | CLOSED, 0);
         store_event(s, KVO_EVENT_DROP, KVO_CAUSE_REWRITE, t, w->record);
-        bool gone = store_copy_drop(s, w->record, t, false);
-        KVO_ASSERT(gone);
-        (void)gone;
+        store_copy_end(s, w->record, t);
     }
     identity_store(&s->identities[w->record], &w->identity);
     store_copy_set(s, w->record, 0, copy_make(w->slot, BLOCK_VALID, w->format, w->generation));

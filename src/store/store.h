@@ -244,6 +244,8 @@ void store_relink(kvo_store *s);
 void store_copy_set(kvo_store *s, uint32_t record, unsigned tier, uint64_t copy);
 /* false: somebody reads or moves it. `stale`: the header on the medium stays for now. */
 bool store_copy_drop(kvo_store *s, uint32_t record, unsigned tier, bool stale);
+/* One that is closed to readers, whose header is dead: in one step, or a late reader could pin it between. */
+void store_copy_end(kvo_store *s, uint32_t record, unsigned tier);
 /* The record of a block's parent while that is here, or BLOCK_NONE. */
 uint32_t store_parent(const kvo_store *s, uint32_t record);
 /* Takes a name out of the index: it is free for another block, this one goes when it can. */

@@ -366,6 +366,71 @@ static void rewrites_among_readers(void **state)
     close_store();
 }
 
+/* ---- a copy that is found bad while its block is being rewritten ---- */
+
+static base_env machine_2;
+static atomic_bool rots;
+static int found = -1;
+
+/* The moment between the beginning and the hiding: the new bytes are on their way. */
+static ssize_t rot_and_read(base_env *env, int file, const struct iovec *iov, int count, uint64_t offset)
+{
+    base_env *real = base_env_posix();
+    (void)env;
+    size_t all = 0;
+    for (int i = 0; i < count; i++)
+        all += iov[i].iov_len;
+    if (all > bytes && atomic_exchange(&rots, false)) {
+        static _Alignas(4096) uint8_t junk[4096];
+        uint8_t *memory = aligned_alloc(4096, bytes);
+        struct iovec one = {junk, sizeof junk};
+        kvo_names names = names_of(1, 1);
+        kvo_segment segment = {memory, bytes};
+        kvo_memory where = {&segment, NULL};
+        kvo_answer answer;
+        uint64_t slot = (uint64_t)copy_slot(word_load(&store->records[0].copy[0])) * TIER_UNIT;
+        memset(junk, 0xdb, sizeof junk);
+        assert_int_equal(real->write(real, file, &one, 1, slot + 8192), sizeof junk);
+        assert_int_equal(kvo_get(store, &names, &where, NULL, &answer), KVO_OK);
+        found = answer.status;
+        free(memory);
+    }
+    return real->write(real, file, iov, count, offset);
+}
+
+static void a_copy_that_rots_meanwhile_stops_no_rewrite(void **state)
+{
+    (void)state;
+    kvo_tier_config disk = KVO_TIER_CONFIG_INIT;
+    disk.kind = KVO_TIER_DISK;
+    disk.path = fixture_path(0);
+    disk.capacity_blocks = 16;
+    machine_2 = *base_env_posix();
+    machine_2.write = rot_and_read;
+    assert_int_equal(store_open(&machine_2, &disk, 1, &options, &store, NULL), KVO_OK);
+    space = open_space("a", bytes);
+    assert_int_equal(put(1, bytes), KVO_STORED);
+    atomic_store(&rots, true);
+    kvo_put_options o = KVO_PUT_OPTIONS_INIT;
+    o.deadline_ns = KVO_FOREVER;
+    uint8_t *memory = malloc(bytes);
+    payload_make(memory, bytes, 1, 1);
+    kvo_names names = names_of(1, 1);
+    kvo_segment segment = {memory, bytes};
+    kvo_memory where = {&segment, NULL};
+    kvo_answer answer;
+    assert_int_equal(kvo_rewrite(store, &names, &where, 0, &o, &answer), KVO_OK);
+    free(memory);
+    assert_int_equal(found, KVO_MISS); /* and its name is free */
+    assert_int_equal(answer.status, KVO_MISS);
+    check_valid();
+    assert_int_equal(store_stat().blocks, 0);
+    assert_int_equal(tier_stat(0).used_bytes, 0);
+    assert_int_equal(put(1, bytes), KVO_STORED);
+    assert_int_equal(get(1, bytes), KVO_OK);
+    close_store();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -381,6 +446,7 @@ int main(void)
         FIXTURE_TEST(a_remove_waits_for_a_block_that_a_rewrite_hides),
         FIXTURE_TEST(a_hidden_block_cannot_be_pinned),
         FIXTURE_TEST(rewrites_among_readers),
+        FIXTURE_TEST(a_copy_that_rots_meanwhile_stops_no_rewrite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
