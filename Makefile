@@ -11,13 +11,14 @@
 #   make figures            the README's table; KVONCE_TRACES=DIR adds the public trace
 #   make bench              the store beside what the machine can do: 8 minutes, 14 GiB of disk;
 #                           BENCH="--dir /mnt/nvme --json" hands options on
+#   make stress             eight threads over queues: 10 minutes, and 1 under thread sanitizer
 #   make clean
 
 PREFIX ?= /usr/local
 LIBDIR ?= lib
 RELEASE = build/release
 
-.PHONY: all install uninstall test check check-asan check-tsan demo figures bench packages clean
+.PHONY: stress all install uninstall test check check-asan check-tsan demo figures bench packages clean
 
 all: $(RELEASE)/build.ninja
 	ninja -C $(RELEASE)
@@ -62,6 +63,14 @@ figures: packages
 bench: packages
 	$(MAKE) all
 	$(RELEASE)/src/cli/kvonce bench $(BENCH)
+
+stress: packages
+	test -d build/plain || meson setup build/plain --werror
+	ninja -C build/plain tests/store/store_stress_test
+	KVO_TEST_SECONDS=600 build/plain/tests/store/store_stress_test
+	test -d build/tsan || meson setup build/tsan -Db_sanitize=thread -Db_lundef=false
+	ninja -C build/tsan tests/store/store_stress_test
+	KVO_TEST_SECONDS=60 build/tsan/tests/store/store_stress_test
 
 clean:
 	rm -rf build

@@ -651,7 +651,8 @@ KVO_API int kvo_remove(kvo_store *store, const kvo_target *target, int level, ui
  * KVO_MISS (no such block: put it), KVO_BUSY (pinned, reserved or moving until the deadline),
  * KVO_FULL (no room for the new bytes), KVO_REFUSED (as for put, or rewritten 4095 times); the old
  * bytes are still served after each of these. An error of a medium (KVO_E_IO) may cost the block,
- * never shows old bytes for new. Data.
+ * never shows old bytes for new. Look-ups may say KVO_PENDING, and for a moment KVO_MISS, while it is
+ * being rewritten. Data.
  */
 KVO_API int kvo_rewrite(kvo_store *store, const kvo_names *names, const kvo_memory *memory,
                         uint32_t format, const kvo_put_options *options, kvo_answer *answers);
