@@ -58,6 +58,7 @@ static void look(kvo_store *s, fetch_batch *batch, fetch_item *item)
         return;
     if (!life_has(life, LIFE_SEALED)) {
         item->how = FETCH_AGAIN;
+        item->pending = true;
         return;
     }
     if (!pin_fastest(s, item, life)) {
@@ -134,7 +135,7 @@ static void claim_room(kvo_store *s, const fetch_batch *batch, fetch_item *item)
     if (room)
         return;
     go_past(s, batch, item);
-    store_changed(s);
+    pthread_cond_broadcast(&s->changed); /* for who waited for this claim; nothing else has changed */
 }
 
 static void claim_rooms(kvo_store *s, const fetch_batch *batch, fetch_item *items, size_t count)

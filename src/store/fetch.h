@@ -13,6 +13,8 @@ typedef enum fetch_how {
     FETCH_AGAIN    /* somebody else is at it, or a copy was bad: look again */
 } fetch_how;
 
+enum { FETCH_LATER = 1, FETCH_PENDING = 2 };
+
 typedef struct fetch_item {
     size_t index; /* in the batch */
     fetch_how how;
@@ -27,6 +29,7 @@ typedef struct fetch_item {
     bool delivered; /* and so were those in the caller's */
     bool retried;  /* after an error of the device */
     bool later;    /* KVO_BUSY: others are in the way, so that another try may do */
+    bool pending;  /* it was being filled when we looked: its use is not counted yet */
     block_identity identity;
     const kvo_segment *segments; /* NULL for pins */
     uint32_t segment_count;
@@ -46,7 +49,7 @@ typedef struct fetch_batch {
     kvo_answer *answers;
     bool yields; /* takes no room from blocks that an intent keeps */
     bool tentative; /* what is busy because of others will be tried again, is counted then, and
-                       marked in its answer's `reserved` */
+                       marked in its answer's `reserved`: FETCH_LATER, FETCH_PENDING */
 } fetch_batch;
 
 /* kvo_get() of checked arguments. */

@@ -96,7 +96,7 @@ static void window(kvo_store *s, fetch_batch *batch, fetch_item *items, size_t n
             *answer = (kvo_answer){.tier = KVO_NO_TIER};
         answer->status = items[i].status;
         bool later = batch->tentative && items[i].status == KVO_BUSY && items[i].later;
-        answer->reserved = later;
+        answer->reserved = !later ? 0 : items[i].pending ? FETCH_PENDING : FETCH_LATER;
         if (!later)
             store_count_get(s, items[i].status);
     }
@@ -130,7 +130,8 @@ static void fetch_all(kvo_store *s, fetch_batch *batch, const kvo_memory *memory
     for (size_t i = 0; i < names->count;) {
         size_t n = 0;
         for (; n < STORE_WINDOW && i < names->count; n++, i++) {
-            items[n] = (fetch_item){.index = i, .touched = touched};
+            bool pending = batch->tentative && batch->answers[i].reserved == FETCH_PENDING;
+            items[n] = (fetch_item){.index = i, .touched = touched && !pending};
             if (memory == NULL)
                 continue;
             items[n].segments = segments;

@@ -148,7 +148,7 @@ static void leave(store_job *job, int status)
     job->next_block = count;
     if (status == KVO_BUSY)
         count_busy(job, undone);
-    if (undone && (status == KVO_CANCELLED || job->kind == JOB_REMOVE))
+    if (undone && status == KVO_CANCELLED)
         job->status = status;
 }
 
@@ -177,7 +177,9 @@ static bool try_again(store_job *job)
 {
     bool worth = false;
     uint64_t bytes = 0;
-    for (size_t n = 0; job->round && n < JOBS_SLICE_BLOCKS && bytes < JOBS_SLICE_BYTES && patient(job); n++) {
+    for (size_t n = 0; job->round && n < JOBS_SLICE_BLOCKS && bytes < JOBS_SLICE_BYTES; n++) {
+        if (!patient(job) && !(job->last && !cancelled(job)))
+            break;
         uint32_t block = job->again[job->again_first];
         job->again_first = (job->again_first + 1) % job_count(job);
         job->again_count--;
@@ -195,11 +197,19 @@ static bool try_again(store_job *job)
 
 static turn_end run_blocks(store_job *job)
 {
+    bool over = late(job);
+    if (over && job->again_count && !job->last) {
+        job->last = true;
+        job->round = job->again_count;
+    }
     if (cancelled(job))
         leave(job, KVO_CANCELLED);
-    else if (late(job))
+    else if (over && !(job->last && job->round))
         leave(job, KVO_BUSY);
-    else if (job->next_block < job_count(job))
+    else if (over) {
+        try_again(job);
+        return TURN_MORE;
+    } else if (job->next_block < job_count(job))
         try_next(job);
     else if (job->again_count && try_again(job))
         job->worth = true;
@@ -214,10 +224,24 @@ static turn_end run_blocks(store_job *job)
     if (job->again_count)
         return TURN_BUSY;
     bool put = job->kind == JOB_PUT && job->level > KVO_SEALED;
+    for (size_t i = 0; job->kind == JOB_REMOVE && job->status == KVO_OK && i < job_count(job); i++)
+        if (job->answers[i].status == KVO_BUSY)
+            job->status = KVO_BUSY;
     job->stage = put || (job->kind == JOB_REMOVE && job->level == KVO_SAFE) ? JOB_LEVEL : JOB_DONE;
     for (size_t i = 0; put && i < job_count(job); i++)
         job->again[i] = (uint32_t)job->answers[i].status; /* each try begins from these */
     return TURN_MORE;
+}
+
+/* Whether a block of a put, if it is one that is there, has the level that was asked for. */
+static bool reached(kvo_store *s, kvo_answer *a, int level)
+{
+    if (a->status != KVO_STORED && a->status != KVO_EXISTS)
+        return true;
+    uint32_t record = store_by_handle(s, a->handle);
+    if (record != BLOCK_NONE)
+        store_answer(s, record, a);
+    return a->level >= level;
 }
 
 /* Sealed blocks to their level. What is there counts, also after the deadline. */
@@ -235,7 +259,7 @@ static turn_end run_level(store_job *job)
         job->answers[i].status = (int)job->again[i];
     if (cancelled(job)) {
         for (size_t i = 0; i < count; i++)
-            if (job->answers[i].status == KVO_STORED || job->answers[i].status == KVO_EXISTS) {
+            if (!reached(s, &job->answers[i], job->level)) {
                 job->answers[i].status = KVO_SHORT;
                 job->status = KVO_CANCELLED;
             }
@@ -292,15 +316,19 @@ static turn_end run_exists(store_job *job)
 static void begin(store_job *job)
 {
     kvo_store *s = job->queue->store;
+    job->begun = true;
     job->started_ns = s->env->now_ns(s->env);
     bool blocks = job->kind <= JOB_PREFETCH || (job->kind == JOB_REMOVE && target_listed(&job->target));
     job->stage = blocks ? JOB_BLOCKS : JOB_WHOLE;
     if (cancelled(job) || late(job)) {
-        job->status = blocks ? KVO_OK : cancelled(job) ? KVO_CANCELLED : KVO_BUSY;
+        bool whole = !blocks || job->kind == JOB_REMOVE;
+        job->status = !whole ? KVO_OK : cancelled(job) ? KVO_CANCELLED : KVO_BUSY;
         leave(job, cancelled(job) ? KVO_CANCELLED : KVO_BUSY);
         job->stage = JOB_DONE;
     } else if (job->kind == JOB_GET) {
         job->recency = store_get_uses(s, &job->target.names);
+        for (size_t i = 0; i < job_count(job); i++)
+            job->answers[i].reserved = 0; /* ours until the report */
     } else {
         job->recency = atomic_load(&s->clock) + job_count(job);
     }
@@ -308,7 +336,7 @@ static void begin(store_job *job)
 
 static turn_end run_turn(store_job *job)
 {
-    if (job->started_ns == 0)
+    if (!job->begun)
         begin(job);
     switch (job->stage) {
     case JOB_BLOCKS:
@@ -368,8 +396,9 @@ static void unpark(kvo_store *s, uint64_t now)
     store_jobs *jobs = &s->jobs;
     for (store_job **at = &jobs->parked; *at;) {
         store_job *job = *at;
-        bool due = cancelled(job) || late(job);
         bool may = atomic_load(&s->changes) != job->seen_changes || now - job->parked_ns >= RECHECK_NS;
+        /* A get looks for a name, which is cheap. */
+        bool due = cancelled(job) || late(job) || (may && job->kind == JOB_GET);
         if (!due && may && now >= jobs->release_ns) {
             due = true;
             jobs->release_ns = now + RELEASE_NS;

@@ -26,6 +26,8 @@ typedef struct store_job {
     size_t alloc_bytes;
     job_kind kind;
     enum { JOB_BLOCKS, JOB_WHOLE, JOB_LEVEL, JOB_DONE } stage;
+    bool begun;
+    bool last; /* late: what was busy gets one more try, as a call that waits looks once more at its end */
     atomic_bool cancelled;
 
     uint64_t submitted_ns, started_ns, ended_ns;

@@ -14,6 +14,13 @@ uint32_t store_by_handle(const kvo_store *s, kvo_handle handle)
     return life_live(life) && life_incarnation(life) == handle_incarnation(handle) ? record : BLOCK_NONE;
 }
 
+bool store_hidden(const kvo_store *s, uint32_t record)
+{
+    uint64_t life = word_load(&s->records[record].life);
+    return life_has(life, LIFE_USED) && !life_has(life, LIFE_SEALED) && !life_has(life, LIFE_DOOMED) &&
+           block_tiers(&s->records[record]) != 0;
+}
+
 unsigned store_tenant(const kvo_store *s, uint32_t record)
 {
     return policy_tenant(word_load(&s->records[record].policy));

@@ -11,9 +11,11 @@ static int doom(kvo_store *s, kvo_handle handle, uint64_t deadline)
 {
     uint32_t record = handle_record(handle);
     for (;;) {
-        if (store_by_handle(s, handle) != record)
+        bool same = life_incarnation(word_load(&s->records[record].life)) == handle_incarnation(handle);
+        bool hidden = same && store_hidden(s, record);
+        if (!hidden && store_by_handle(s, handle) != record)
             return KVO_GONE;
-        if (!block_in_transfer(&s->records[record]))
+        if (!hidden && !block_in_transfer(&s->records[record]))
             break;
         if (deadline == 0 || !store_wait(s, deadline))
             return KVO_BUSY;
@@ -68,7 +70,7 @@ static void let_go(kvo_store *s, uint32_t record, bool invalid)
 static int remove_some(kvo_store *s, const kvo_handle *handles, size_t count, bool wait, uint64_t deadline,
                        int *results)
 {
-    uint32_t doomed[STORE_WINDOW];
+    uint32_t doomed[STORE_WINDOW] = {0};
     size_t which[STORE_WINDOW], n = 0;
     int failed = 0;
     store_lock(s);
@@ -136,6 +138,19 @@ static void remove_evicted(kvo_store *s, const kvo_target *t, const target_hit *
         m->answers[hit->index].status = KVO_SHORT;
 }
 
+/* A rewrite has made another block of it since it was found. */
+static bool rewritten(kvo_store *s, const removal *m, size_t index, kvo_handle *handle)
+{
+    uint64_t life;
+    block_identity key;
+    identity_key(&m->target->names, index, &key);
+    uint32_t record = index_find(&s->index, &key, &life);
+    bool again = record != BLOCK_NONE && *handle != handle_make(record, life_incarnation(life));
+    if (again)
+        *handle = handle_make(record, life_incarnation(life));
+    return again;
+}
+
 static void remove_window(kvo_store *s, removal *m)
 {
     kvo_handle handles[STORE_WINDOW];
@@ -147,6 +162,10 @@ static void remove_window(kvo_store *s, removal *m)
     for (size_t i = 0; i < m->count; i++)
         if (results[i] == KVO_BUSY && m->deadline != 0 && remove_some(s, &handles[i], 1, true, m->deadline, &results[i]) != KVO_OK)
             r = KVO_SHORT;
+    for (size_t i = 0; i < m->count && m->target->by == KVO_BY_NAMES; i++)
+        while (results[i] == KVO_GONE && rewritten(s, m, m->hits[i].index, &handles[i]))
+            if (remove_some(s, &handles[i], 1, true, m->deadline, &results[i]) != KVO_OK)
+                r = KVO_SHORT;
     if (r != KVO_OK)
         m->result = r;
     for (size_t i = 0; i < m->count; i++) {
@@ -200,6 +219,7 @@ int kvo_remove(kvo_store *s, const kvo_target *target, int level, uint64_t deadl
         /* Hidden by a rewrite: it is there, and will be again. */
         if (hit.status == KVO_PENDING && wait_shown(s, &m)) {
             cursor.next--;
+            cursor.scan -= !target_listed(target);
             continue;
         }
         if (hit.status == KVO_PENDING && m.result == KVO_OK)

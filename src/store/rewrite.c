@@ -94,6 +94,7 @@ static int begin(kvo_store *s, rewriting *w)
         if (status != KVO_OK) {
             mark(&s->records[w->record], false);
             status = status == KVO_SHORT || status == KVO_BUSY ? KVO_FULL : status;
+            store_reap(s, w->record); /* the lock was let go: a reader may have found it bad */
         }
     }
     store_changed(s);

@@ -225,6 +225,8 @@ void store_answer(const kvo_store *s, uint32_t record, kvo_answer *answer);
 
 /* A record by handle, live, or BLOCK_NONE. */
 uint32_t store_by_handle(const kvo_store *s, kvo_handle handle);
+/* A sealed block that a rewrite hides just now: it is there, and will be again. */
+bool store_hidden(const kvo_store *s, uint32_t record);
 unsigned store_tenant(const kvo_store *s, uint32_t record);
 /* A use; `recency` as block_touch. */
 void store_touch(kvo_store *s, uint32_t record, uint64_t recency);

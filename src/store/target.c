@@ -55,6 +55,10 @@ static inline bool next_handle(kvo_store *s, target_cursor *c, target_hit *hit)
     *hit = (target_hit){.index = c->next, .handle = t->handles[c->next]};
     hit->record = store_by_handle(s, hit->handle);
     hit->status = hit->record == BLOCK_NONE ? KVO_GONE : KVO_OK;
+    uint32_t record = handle_record(hit->handle);
+    if (c->hidden && hit->record == BLOCK_NONE && record < atomic_load(&s->record_end) && store_hidden(s, record) &&
+        life_incarnation(word_load(&s->records[record].life)) == handle_incarnation(hit->handle))
+        hit->status = KVO_PENDING;
     c->next++;
     return true;
 }
@@ -68,8 +72,8 @@ static bool next_name(kvo_store *s, target_cursor *c, target_hit *hit)
         index_batch_begin(&c->batch, &s->index, &c->target->names);
     *hit = (target_hit){.index = c->next++, .record = BLOCK_NONE, .status = KVO_MISS};
     uint32_t record = index_batch_find(&c->batch, hit->index, &life);
-    if (c->hidden && record != BLOCK_NONE && !life_has(life, LIFE_SEALED) && block_tiers(&s->records[record]))
-        hit->status = KVO_PENDING; /* being rewritten */
+    if (c->hidden && record != BLOCK_NONE && store_hidden(s, record))
+        hit->status = KVO_PENDING;
     if (record != BLOCK_NONE && life_live(life) && block_tiers(&s->records[record])) {
         hit->record = record;
         hit->handle = handle_make(record, life_incarnation(life));
@@ -88,9 +92,10 @@ bool target_next(kvo_store *s, target_cursor *c, target_hit *hit)
     while (c->scan < end) {
         uint32_t record = c->scan++;
         uint64_t life = word_load(&s->records[record].life);
-        if (!life_live(life) || !matches(s, c->target, record))
+        bool hidden = c->hidden && store_hidden(s, record);
+        if ((!life_live(life) && !hidden) || !matches(s, c->target, record))
             continue;
-        *hit = (target_hit){.index = c->next++, .record = record, .status = KVO_OK};
+        *hit = (target_hit){.index = c->next++, .record = record, .status = hidden ? KVO_PENDING : KVO_OK};
         hit->handle = handle_make(record, life_incarnation(life));
         return true;
     }

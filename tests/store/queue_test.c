@@ -403,8 +403,53 @@ static void test_a_job_is_one_use(void **state)
     assert_int_equal(one.answers[0].reserved, 0);
     assert_int_equal(store_stat().references, references + 1);
     assert_int_equal(store_stat().gets, gets + 97);
-    assert_int_equal(kvo_abort(store, &reservation, 1, &answer), KVO_OK);
+    o.deadline_ns = 60ull * SECOND;
+    submit_get(&one, &o);
+    usleep(20000);
+    payload_make(reservation.memory, BYTES, 500, 0);
+    assert_int_equal(kvo_seal(store, &reservation, 1, KVO_SEALED, 0, &answer), KVO_OK);
+    assert_int_equal(take(queue).ok_count, 1);
+    check_payloads(&one, 500);
+    assert_int_equal(info_of(500).uses, 2); /* its put, and one get */
     batch_free(&b);
+    batch_free(&one);
+    close_store();
+}
+
+/* Puts that wait do not keep a get from a block that has come. */
+static void test_a_get_is_not_behind_parked_puts(void **state)
+{
+    (void)state;
+    open_queue("dram:400blk");
+    enum { MANY = 200 };
+    kvo_reservation reservations[MANY + 1];
+    static uint32_t bytes[MANY + 1];
+    static kvo_answer answers[MANY + 1];
+    for (size_t i = 0; i <= MANY; i++)
+        bytes[i] = 4096;
+    kvo_names names = names_of(1000, MANY + 1);
+    assert_int_equal(kvo_reserve(store, &names, bytes, NULL, reservations, answers), KVO_OK);
+    static batch puts[MANY];
+    kvo_put_options forever = KVO_PUT_OPTIONS_INIT;
+    forever.deadline_ns = KVO_FOREVER;
+    for (uint64_t i = 0; i < MANY; i++) {
+        puts[i] = batch_of(1000 + i, 1, 4096, true);
+        submit_put(&puts[i], &forever, NULL);
+    }
+    batch one = batch_of(1000 + MANY, 1, 4096, false);
+    kvo_get_options o = KVO_GET_OPTIONS_INIT;
+    o.deadline_ns = 60ull * SECOND;
+    kvo_job job = submit_get(&one, &o);
+    usleep(50000);
+    payload_make(reservations[MANY].memory, 4096, 1000 + MANY, 0);
+    assert_int_equal(kvo_seal(store, &reservations[MANY], 1, KVO_SEALED, 0, &answers[0]), KVO_OK);
+    kvo_report r = take(queue);
+    assert_true(r.job == job && r.ok_count == 1);
+    assert_int_equal(kvo_abort(store, reservations, MANY, answers), KVO_OK);
+    for (uint64_t i = 0; i < MANY; i++)
+        assert_int_equal(take(queue).ok_count, 1);
+    for (uint64_t i = 0; i < MANY; i++)
+        batch_free(&puts[i]);
     batch_free(&one);
     close_store();
 }
@@ -684,6 +729,7 @@ int main(void)
         QUEUE_TEST(test_a_sync_that_waits_blocks_nobody),
         QUEUE_TEST(test_what_is_late_is_not_begun),
         QUEUE_TEST(test_a_job_is_one_use),
+        QUEUE_TEST(test_a_get_is_not_behind_parked_puts),
         QUEUE_TEST(test_levels_sync_and_remove),
         QUEUE_TEST(test_exists),
         QUEUE_TEST(test_prefetch),
