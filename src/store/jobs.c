@@ -82,6 +82,10 @@ static void try_remove(store_job *job, size_t first, size_t count)
 /* Each is tried once. What is busy and may be tried again is not counted yet. */
 static void try_blocks(store_job *job, size_t first, size_t count)
 {
+    if (job->kind == JOB_REMOVE) { /* it may have handles instead of names */
+        try_remove(job, first, count);
+        return;
+    }
     kvo_store *s = job->queue->store;
     kvo_names names = names_part(job, first, count);
     kvo_answer *answers = job->answers + first;
@@ -98,11 +102,8 @@ static void try_blocks(store_job *job, size_t first, size_t count)
         memory = memory_part(job, first);
         store_get_part(s, &names, &memory, &job->get, job->recency - first, tentative, answers);
         break;
-    case JOB_PREFETCH:
-        store_prefetch(s, &names, 0, tentative, answers);
-        break;
     default:
-        try_remove(job, first, count);
+        store_prefetch(s, &names, 0, tentative, answers);
     }
 }
 
