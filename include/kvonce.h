@@ -671,7 +671,7 @@ KVO_API int kvo_prefetch(kvo_store *store, const kvo_names *names, const kvo_get
  * A queue takes jobs from one consumer and gives it their reports: any number of queues a store,
  * each with job numbers, an event descriptor and reports of its own. Submitting does no work on
  * payloads and does not wait: threads of the store run the jobs (kvo_options.workers), long ones in
- * slices, so that none keeps the others waiting.
+ * slices (but for a sync, which is one), so that none keeps the others waiting.
  *
  * - A batch is queued whole or not at all (KVO_BUSY: jobs_max; take reports first). Other mistakes
  *   are those of the blocking call, at once, and nothing is queued.

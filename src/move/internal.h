@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "move/move.h"
 
 /* move.c keeps the bounds, so that add() has room and next() something in flight. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A pool of threads, one vectored call a transfer. */
-#include <signal.h>
 
 #include "move/internal.h"
 
@@ -65,19 +64,6 @@ static void *worker(void *argument)
     return NULL;
 }
 
-/* Signals of the program are not for our threads. */
-static int start_thread(pool *p)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int r = pthread_create(&p->threads[p->thread_count], NULL, worker, p);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (r == 0)
-        p->thread_count++;
-    return r;
-}
-
 static void threads_close(move_engine *e)
 {
     pool *p = e->own;
@@ -101,9 +87,9 @@ static int threads_open(move_engine *e, uint32_t threads, kvo_error *error)
     p->last = &p->first;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->work, NULL);
-    for (uint32_t i = 0; i < threads && i < THREADS_MAX; i++)
-        if (start_thread(p) != 0)
-            break;
+    while (p->thread_count < threads && p->thread_count < THREADS_MAX &&
+           base_thread_start(&p->threads[p->thread_count], worker, p) == 0)
+        p->thread_count++;
     if (p->thread_count)
         return KVO_OK;
     threads_close(e);

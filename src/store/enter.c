@@ -2,7 +2,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "store/store.h"
 
@@ -50,13 +49,8 @@ bool store_wait(kvo_store *s, uint64_t deadline)
         return false;
     if (deadline != KVO_FOREVER && deadline - now < step)
         step = deadline - now;
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    uint64_t ns = (uint64_t)until.tv_nsec + step;
-    until.tv_sec += (time_t)(ns / 1000000000u);
-    until.tv_nsec = (long)(ns % 1000000000u);
     atomic_fetch_add(&s->waiting, 1);
-    pthread_cond_timedwait(&s->changed, &s->lock, &until);
+    base_cond_wait(&s->changed, &s->lock, step);
     atomic_fetch_sub(&s->waiting, 1);
     return true;
 }
@@ -65,6 +59,11 @@ void store_changed(kvo_store *s)
 {
     atomic_fetch_add(&s->changes, 1);
     pthread_cond_broadcast(&s->changed);
+    if (!atomic_load(&s->jobs.tell))
+        return;
+    pthread_mutex_lock(&s->jobs.lock);
+    pthread_cond_signal(&s->jobs.wake);
+    pthread_mutex_unlock(&s->jobs.lock);
 }
 
 void store_log(kvo_store *s, const char *format, ...)

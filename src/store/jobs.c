@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/jobs.h"
 
-#include <signal.h>
 #include <string.h>
-#include <time.h>
 
 #include "store/fetch.h"
 #include "store/put.h"
@@ -61,7 +59,7 @@ static uint64_t bytes_of(const store_job *job, size_t block)
     return store_segments_bytes(memory.segments, memory.segment_counts ? memory.segment_counts[0] : 1);
 }
 
-/* The blocks of a list. What a try has removed and then cannot be found is removed. */
+/* Some blocks of a list. */
 static void try_remove(store_job *job, size_t first, size_t count)
 {
     kvo_store *s = job->queue->store;
@@ -136,21 +134,33 @@ static void count_busy(store_job *job, size_t blocks)
             store_count_get(job->queue->store, KVO_BUSY);
 }
 
-/* Blocks that were not begun, or not got in time. */
-static void leave(store_job *job, int status)
+static kvo_answer left_as(int status) { return (kvo_answer){.status = status, .tier = KVO_NO_TIER}; }
+
+/* Blocks that were not begun. */
+static void leave_rest(store_job *job, int status)
 {
-    size_t count = job_count(job), undone = job->again_count + count - job->next_block;
-    for (; job->again_count; job->again_count--) {
-        job->answers[job->again[job->again_first]] = (kvo_answer){.status = status, .tier = KVO_NO_TIER};
-        job->again_first = (job->again_first + 1) % count;
-    }
-    for (size_t i = job->next_block; job->answers && i < count; i++)
-        job->answers[i] = (kvo_answer){.status = status, .tier = KVO_NO_TIER};
+    size_t count = job_count(job), first = job->next_block;
+    for (size_t i = first; job->answers && i < count; i++)
+        job->answers[i] = left_as(status);
     job->next_block = count;
     if (status == KVO_BUSY)
-        count_busy(job, undone);
-    if (undone && status == KVO_CANCELLED)
+        count_busy(job, count - first);
+    else if (first < count)
         job->status = status;
+}
+
+/* Blocks that were busy to the last. */
+static void leave_again(store_job *job, int status)
+{
+    size_t count = job_count(job);
+    if (status == KVO_BUSY)
+        count_busy(job, job->again_count);
+    else if (job->again_count)
+        job->status = status;
+    for (; job->again_count; job->again_count--) {
+        job->answers[job->again[job->again_first]] = left_as(status);
+        job->again_first = (job->again_first + 1) % count;
+    }
 }
 
 static void push_again(store_job *job, size_t block)
@@ -173,14 +183,11 @@ static void try_next(store_job *job)
     job->round = job->again_count;
 }
 
-/* Some of those that were busy, one by one. true: for some it was worth it. */
-static bool try_again(store_job *job)
+/* Some of those that were busy, one by one. */
+static void try_again(store_job *job)
 {
-    bool worth = false;
     uint64_t bytes = 0;
     for (size_t n = 0; job->round && n < JOBS_SLICE_BLOCKS && bytes < JOBS_SLICE_BYTES; n++) {
-        if (!patient(job) && !(job->last && !cancelled(job)))
-            break;
         uint32_t block = job->again[job->again_first];
         job->again_first = (job->again_first + 1) % job_count(job);
         job->again_count--;
@@ -190,48 +197,60 @@ static bool try_again(store_job *job)
             push_again(job, block);
             continue;
         }
-        worth = true;
+        job->worth = true;
         bytes += bytes_of(job, block);
     }
-    return worth;
 }
 
-static turn_end run_blocks(store_job *job)
+/* All are answered: is there more to do for them? */
+static turn_end blocks_done(store_job *job)
 {
-    bool over = late(job);
-    if (over && job->again_count && !job->last) {
-        job->last = true;
-        job->round = job->again_count;
-    }
-    if (cancelled(job))
-        leave(job, KVO_CANCELLED);
-    else if (over && !(job->last && job->round))
-        leave(job, KVO_BUSY);
-    else if (over) {
-        try_again(job);
-        return TURN_MORE;
-    } else if (job->next_block < job_count(job))
-        try_next(job);
-    else if (job->again_count && try_again(job))
-        job->worth = true;
-    if (job->next_block < job_count(job) || (job->again_count && (job->round || job->worth))) {
-        if (job->round == 0) { /* once more around */
-            job->round = job->again_count;
-            job->worth = false;
-        }
-        return TURN_MORE;
-    }
-    job->round = job->again_count;
-    if (job->again_count)
-        return TURN_BUSY;
+    size_t count = job_count(job);
     bool put = job->kind == JOB_PUT && job->level > KVO_SEALED;
-    for (size_t i = 0; job->kind == JOB_REMOVE && job->status == KVO_OK && i < job_count(job); i++)
+    for (size_t i = 0; job->kind == JOB_REMOVE && job->status == KVO_OK && i < count; i++)
         if (job->answers[i].status == KVO_BUSY)
             job->status = KVO_BUSY;
-    job->stage = put || (job->kind == JOB_REMOVE && job->level == KVO_SAFE) ? JOB_LEVEL : JOB_DONE;
-    for (size_t i = 0; put && i < job_count(job); i++)
-        job->again[i] = (uint32_t)job->answers[i].status; /* each try begins from these */
+    for (size_t i = 0; put && i < count; i++)
+        job->again[i] = (uint32_t)job->answers[i].status; /* each try of the level begins from these */
+    job->next_block = 0;
+    job->worth = true;
+    if (!put && !(job->kind == JOB_REMOVE && job->level == KVO_SAFE))
+        return TURN_DONE;
+    job->stage = JOB_LEVEL;
     return TURN_MORE;
+}
+
+/* First every block once, then rounds of those that were busy while a round is worth it, then a round each time
+   that something has changed. A job that is late begins no more blocks, but ends its round; one that was parked has
+   a round to go, as a call that waits looks once more at its end. */
+static turn_end run_blocks(store_job *job)
+{
+    if (cancelled(job)) {
+        leave_rest(job, KVO_CANCELLED);
+        leave_again(job, KVO_CANCELLED);
+        return blocks_done(job);
+    }
+    if (job->next_block < job_count(job)) {
+        if (late(job))
+            leave_rest(job, KVO_BUSY);
+        else
+            try_next(job);
+        return TURN_MORE;
+    }
+    if (job->round) {
+        try_again(job);
+        return TURN_MORE;
+    }
+    if (job->again_count == 0)
+        return blocks_done(job);
+    if (late(job)) {
+        leave_again(job, KVO_BUSY);
+        return TURN_MORE;
+    }
+    bool worth = job->worth;
+    job->round = job->again_count;
+    job->worth = false;
+    return worth ? TURN_MORE : TURN_BUSY;
 }
 
 /* Whether a block of a put, if it is one that is there, has the level that was asked for. */
@@ -245,30 +264,46 @@ static bool reached(kvo_store *s, kvo_answer *a, int level)
     return a->level >= level;
 }
 
-/* Sealed blocks to their level. What is there counts, also after the deadline. */
+/* What a cancelled put leaves undone of its level. */
+static turn_end leave_level(store_job *job)
+{
+    for (size_t i = 0; i < job_count(job); i++) {
+        job->answers[i].status = (int)job->again[i];
+        if (reached(job->queue->store, &job->answers[i], job->level))
+            continue;
+        job->answers[i].status = KVO_SHORT;
+        job->status = KVO_CANCELLED;
+    }
+    return TURN_DONE;
+}
+
+/* Sealed blocks to their level: written in slices, then one flush. What is there counts, also after the
+   deadline. */
 static turn_end run_level(store_job *job)
 {
     kvo_store *s = job->queue->store;
     bool others = false;
-    size_t count = job_count(job);
+    size_t count = job_count(job), first = job->next_block;
     if (job->kind == JOB_REMOVE) {
         if (store_flush_media(s) != 0)
             job->status = KVO_SHORT;
         return TURN_DONE;
     }
-    for (size_t i = 0; i < count; i++)
+    if (cancelled(job))
+        return leave_level(job);
+    size_t n = count - first < JOBS_SLICE_BLOCKS ? count - first : JOBS_SLICE_BLOCKS;
+    for (size_t i = first; i < first + n; i++)
         job->answers[i].status = (int)job->again[i];
-    if (cancelled(job)) {
-        for (size_t i = 0; i < count; i++)
-            if (!reached(s, &job->answers[i], job->level)) {
-                job->answers[i].status = KVO_SHORT;
-                job->status = KVO_CANCELLED;
-            }
-        return TURN_DONE;
-    }
-    store_sync_answers(s, job->answers, count, KVO_WRITTEN, 0, &others);
-    if (others && patient(job))
+    store_sync_answers(s, job->answers + first, n, KVO_WRITTEN, 0, &others);
+    job->worth &= !others;
+    job->next_block += n;
+    if (job->next_block < count)
+        return TURN_MORE;
+    if (!job->worth && patient(job)) { /* all of them again: those that are written cost nothing */
+        job->next_block = 0;
+        job->worth = true;
         return TURN_BUSY;
+    }
     if (job->level == KVO_SAFE)
         store_sync_answers(s, job->answers, count, KVO_SAFE, 0, NULL);
     return TURN_DONE;
@@ -324,7 +359,7 @@ static void begin(store_job *job)
     if (cancelled(job) || late(job)) {
         bool whole = !blocks || job->kind == JOB_REMOVE;
         job->status = !whole ? KVO_OK : cancelled(job) ? KVO_CANCELLED : KVO_BUSY;
-        leave(job, cancelled(job) ? KVO_CANCELLED : KVO_BUSY);
+        leave_rest(job, cancelled(job) ? KVO_CANCELLED : KVO_BUSY);
         job->stage = JOB_DONE;
     } else if (job->kind == JOB_GET) {
         job->recency = store_get_uses(s, &job->target.names);
@@ -376,29 +411,35 @@ static store_job *take(kvo_store *s)
     return job;
 }
 
-/* Until something changes. While jobs are parked the store's events are told, as to any who waits. */
+/* Until something changes. While jobs are parked the store's changes are told, as to any who waits. */
 static void park(kvo_store *s, store_job *job)
 {
     if (s->jobs.parked == NULL)
         atomic_fetch_add(&s->waiting, 1);
+    atomic_store(&s->jobs.tell, true);
     job->parked_ns = s->env->now_ns(s->env);
     job->next = NULL;
-    store_job **end = &s->jobs.parked;
-    while (*end)
-        end = &(*end)->next;
-    *end = job;
+    *s->jobs.parked_end = job;
+    s->jobs.parked_end = &job->next;
     pthread_cond_signal(&s->jobs.wake);
 }
 
-/* Parked jobs that have something to do: those that are late or cancelled all, of the others one at a time, the
-   one that has waited longest, or each try of many would look through the whole store for nothing. */
+/* Whether there may be news for a parked job. */
+static bool news(const kvo_store *s, const store_job *job, uint64_t now)
+{
+    return atomic_load(&s->changes) != job->seen_changes || now - job->parked_ns >= RECHECK_NS;
+}
+
+/* Parked jobs that have something to do: those that are late or cancelled all, and gets, which only look for a name;
+   of the others one at a time, the one that has waited longest, or each try of many would look through the whole
+   store for nothing. */
 static void unpark(kvo_store *s, uint64_t now)
 {
     store_jobs *jobs = &s->jobs;
-    for (store_job **at = &jobs->parked; *at;) {
+    store_job **at = &jobs->parked;
+    while (*at) {
         store_job *job = *at;
-        bool may = atomic_load(&s->changes) != job->seen_changes || now - job->parked_ns >= RECHECK_NS;
-        /* A get looks for a name, which is cheap. */
+        bool may = news(s, job, now);
         bool due = cancelled(job) || late(job) || (may && job->kind == JOB_GET);
         if (!due && may && now >= jobs->release_ns) {
             due = true;
@@ -411,8 +452,11 @@ static void unpark(kvo_store *s, uint64_t now)
         *at = job->next;
         store_job_ready(s, job);
     }
-    if (jobs->parked == NULL)
+    jobs->parked_end = at;
+    if (jobs->parked == NULL) {
+        atomic_store(&jobs->tell, false);
         atomic_fetch_sub(&s->waiting, 1);
+    }
 }
 
 void store_jobs_unpark(kvo_store *s)
@@ -421,23 +465,20 @@ void store_jobs_unpark(kvo_store *s)
         unpark(s, s->env->now_ns(s->env));
 }
 
-/* In steps where time counts: an environment may have a clock of its own. */
-static void wait_step(kvo_store *s, pthread_cond_t *what, uint64_t step_ns)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    uint64_t ns = (uint64_t)until.tv_nsec + step_ns;
-    until.tv_sec += (time_t)(ns / 1000000000u);
-    until.tv_nsec = (long)(ns % 1000000000u);
-    pthread_cond_timedwait(what, &s->jobs.lock, &until);
-}
-
+/* Until a parked job is due, as far as that is known; store_changed() tells the rest. */
 static void idle(kvo_store *s)
 {
-    if (s->jobs.parked)
-        wait_step(s, &s->jobs.wake, RELEASE_NS);
-    else
+    uint64_t now = s->env->now_ns(s->env), step = RECHECK_NS;
+    if (s->jobs.parked == NULL) {
         pthread_cond_wait(&s->jobs.wake, &s->jobs.lock);
+        return;
+    }
+    for (const store_job *job = s->jobs.parked; job; job = job->next) {
+        uint64_t left = job->deadline == KVO_FOREVER ? RECHECK_NS : job->deadline > now ? job->deadline - now : 1;
+        left = news(s, job, now) && left > RELEASE_NS ? RELEASE_NS : left;
+        step = left < step ? left : step;
+    }
+    base_cond_wait(&s->jobs.wake, &s->jobs.lock, step);
 }
 
 bool store_jobs_wait(kvo_store *s, uint64_t deadline)
@@ -447,7 +488,7 @@ bool store_jobs_wait(kvo_store *s, uint64_t deadline)
         return false;
     if (deadline != KVO_FOREVER && deadline - now < step)
         step = deadline - now;
-    wait_step(s, &s->jobs.done, step);
+    base_cond_wait(&s->jobs.done, &s->jobs.lock, step); /* an environment may have a clock of its own */
     return true;
 }
 
@@ -489,13 +530,9 @@ static void *worker(void *argument)
 int store_workers_start(kvo_store *s)
 {
     store_jobs *jobs = &s->jobs;
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     while (jobs->worker_count < s->options.workers &&
-           pthread_create(&jobs->workers[jobs->worker_count], NULL, worker, s) == 0)
+           base_thread_start(&jobs->workers[jobs->worker_count], worker, s) == 0)
         jobs->worker_count++;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     return jobs->worker_count >= 2 ? KVO_OK : KVO_E_MEMORY;
 }
 
@@ -515,14 +552,11 @@ void store_workers_stop(kvo_store *s)
 
 void store_jobs_open(kvo_store *s)
 {
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&s->jobs.lock, NULL);
-    pthread_cond_init(&s->jobs.wake, &monotonic);
-    pthread_cond_init(&s->jobs.done, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    base_cond_init(&s->jobs.wake);
+    base_cond_init(&s->jobs.done);
     s->jobs.ready_end = &s->jobs.ready;
+    s->jobs.parked_end = &s->jobs.parked;
 }
 
 void store_jobs_close(kvo_store *s)

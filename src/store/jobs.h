@@ -27,7 +27,6 @@ typedef struct store_job {
     job_kind kind;
     enum { JOB_BLOCKS, JOB_WHOLE, JOB_LEVEL, JOB_DONE } stage;
     bool begun;
-    bool last; /* late: what was busy gets one more try, as a call that waits looks once more at its end */
     atomic_bool cancelled;
 
     uint64_t submitted_ns, started_ns, ended_ns;
@@ -46,11 +45,11 @@ typedef struct store_job {
     kvo_answer *answers;
     bool own_answers; /* the caller wants none */
 
-    size_t next_block; /* those before have been tried */
+    size_t next_block; /* those before have been tried; JOB_LEVEL: are written, or busy */
     uint32_t *again;   /* of them, the busy ones: a ring. JOB_LEVEL: what the put answered */
     size_t again_first, again_count;
     size_t round; /* of them, not tried again in this round yet */
-    bool worth;   /* in this round some came through */
+    bool worth;   /* in this round some came through; JOB_LEVEL: none was busy */
     int status;
     uint64_t removed;
     uint64_t hold_ns, hold; /* of an exists: how long, and its token */

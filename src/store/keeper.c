@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The keeper: one thread that writes out at intervals and carries out intents. */
-#include <signal.h>
 #include <string.h>
-#include <time.h>
 
 #include "store/store.h"
 
@@ -131,15 +129,10 @@ void store_intents_changed(kvo_store *s)
 /* Until the next write-out is due, an intent is new, or one is worth another try. */
 static void sleep_until_due(kvo_store *s)
 {
-    struct timespec until;
     bool again = atomic_exchange(&s->intents_left, false);
     uint64_t step = again && s->options.write_out_ns > RETRY_NS ? RETRY_NS : s->options.write_out_ns;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    uint64_t ns = (uint64_t)until.tv_nsec + step;
-    until.tv_sec += (time_t)(ns / 1000000000u);
-    until.tv_nsec = (long)(ns % 1000000000u);
     while (!s->keeper_stops && !atomic_load(&s->intents))
-        if (pthread_cond_timedwait(&s->keeper_wake, &s->keeper_lock, &until) != 0)
+        if (!base_cond_wait(&s->keeper_wake, &s->keeper_lock, step))
             break;
     if (again)
         atomic_store(&s->intents, 1);
@@ -165,11 +158,7 @@ static void *keeper(void *argument)
 
 int store_keeper_start(kvo_store *s)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    s->keeper_runs = pthread_create(&s->keeper, NULL, keeper, s) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    s->keeper_runs = base_thread_start(&s->keeper, keeper, s) == 0;
     return s->keeper_runs ? KVO_OK : KVO_E_MEMORY;
 }
 

@@ -4,9 +4,6 @@
  * discard. How far ahead follows from how fast slots are taken and how long a batch takes: what is
  * taken during two batches. It sleeps until a slot is taken and less than half of that is ready.
  */
-#include <signal.h>
-#include <time.h>
-
 #include "store/store.h"
 
 #define AHEAD_LEAST 4u
@@ -86,15 +83,11 @@ static void *mover(void *argument)
 
 int store_mover_start(kvo_store *s)
 {
-    sigset_t all, old;
     if (s->ghost || s->read_only || s->tier_count < 2 || (s->options.flags & KVO_OPEN_STEPPED))
         return KVO_OK;
     for (unsigned t = 0; t < s->tier_count; t++)
         s->tiers[t].ahead = AHEAD_LEAST;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    s->mover_runs = pthread_create(&s->mover, NULL, mover, s) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    s->mover_runs = base_thread_start(&s->mover, mover, s) == 0;
     return s->mover_runs ? KVO_OK : KVO_E_MEMORY;
 }
 

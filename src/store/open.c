@@ -434,17 +434,13 @@ static kvo_store *new_store(base_env *env, const kvo_options *o, uint32_t tier_c
 #else
     s->anchored = !s->exclusive;
 #endif
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, &monotonic);
-    pthread_cond_init(&s->mover_wake, &monotonic);
+    base_cond_init(&s->changed);
+    base_cond_init(&s->mover_wake);
     pthread_mutex_init(&s->write_out_lock, NULL);
     pthread_mutex_init(&s->flush_lock, NULL);
     pthread_mutex_init(&s->keeper_lock, NULL);
-    pthread_cond_init(&s->keeper_wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    base_cond_init(&s->keeper_wake);
     store_jobs_open(s);
     return s;
 }

@@ -270,13 +270,15 @@ typedef struct descent {
 /* The first of the queue that lie nowhere below; best: as make_room(). */
 static void descent_list(const kvo_store *s, const store_tier *t, uint32_t look, uint64_t best, descent *d)
 {
+    size_t most = STORE_WINDOW * 2;
     d->count = 0;
-    for (uint32_t i = 0; i < t->queue_count && i < look; i++) {
+    for (uint32_t i = 0; i < t->queue_count && i < look && d->count < most; i++) {
         const place_victim *v = &t->queue[t->queue_first + i];
-        if (d->count && d->count >= batch_most(s, d->records[0]))
-            return;
-        if (v->key <= best && victim_stands(s, t, v) && !below(s, v->record, t->number))
-            d->records[d->count++] = v->record;
+        if (v->key > best || !victim_stands(s, t, v) || below(s, v->record, t->number))
+            continue;
+        if (d->count == 0)
+            most = batch_most(s, v->record);
+        d->records[d->count++] = v->record;
     }
 }
 

@@ -21,6 +21,7 @@
 #include "base/names.h"
 #include "base/options.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "block/digest.h"
 #include "block/identity.h"
 #include "block/policy.h"
@@ -138,7 +139,8 @@ typedef struct store_jobs {
     pthread_cond_t wake; /* workers: a job is ready */
     pthread_cond_t done; /* who waits for reports */
     struct store_job *ready, **ready_end;
-    struct store_job *parked; /* busy when last tried, in order */
+    struct store_job *parked, **parked_end; /* busy when last tried */
+    atomic_bool tell;         /* there are some: store_changed() wakes a worker */
     uint64_t release_ns;      /* before it no other parked job is tried */
     struct store_job *spare;  /* memory of small jobs, for the next ones */
     uint32_t spare_count;
