@@ -141,6 +141,9 @@ int bench_put(bench_store *store, const uint8_t *names, size_t count, const kvo_
               const kvo_put_options *options);
 int bench_get(bench_store *store, const uint8_t *names, size_t count, const kvo_segment *segments,
               const kvo_get_options *options);
+/* What lies in memory was put under these names: it must come back. */
+int bench_check(bench_store *store, const char *what, const uint8_t *names, size_t count, const kvo_segment *segments,
+                uint8_t *memory, size_t bytes);
 /* Puts `count` new blocks from name number `first` on, in calls of `batch`, payloads from `memory`. */
 int bench_fill(bench_store *store, uint64_t first, size_t count, size_t batch, uint64_t block_bytes,
                uint8_t *memory);

@@ -2,6 +2,7 @@
 #include "bench.h"
 #include "payload.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -93,8 +94,9 @@ static int all_are(const char *what, int status, const kvo_answer *answers, size
     return status == KVO_OK ? 0 : bench_refused(what, status);
 }
 
-int bench_put(bench_store *s, const uint8_t *names, size_t count, const kvo_segment *segments,
-              const kvo_put_options *options)
+/* Calls of a size that answers on the stack allow. */
+static int in_calls(bench_store *s, bool puts, const uint8_t *names, size_t count, const kvo_segment *segments,
+                    const kvo_put_options *put, const kvo_get_options *get)
 {
     kvo_answer answers[CALL_MAX];
     int code = 0;
@@ -102,22 +104,37 @@ int bench_put(bench_store *s, const uint8_t *names, size_t count, const kvo_segm
         size_t n = count - i < CALL_MAX ? count - i : CALL_MAX;
         kvo_names batch = bench_batch(s, names + i * BENCH_NAME_BYTES, n);
         kvo_memory memory = {segments + i, NULL};
-        code = all_are("put", kvo_put(s->store, &batch, &memory, options, answers), answers, n, KVO_STORED);
+        int status = puts ? kvo_put(s->store, &batch, &memory, put, answers)
+                          : kvo_get(s->store, &batch, &memory, get, answers);
+        code = all_are(puts ? "put" : "get", status, answers, n, puts ? KVO_STORED : KVO_OK);
     }
     return code;
+}
+
+int bench_put(bench_store *s, const uint8_t *names, size_t count, const kvo_segment *segments,
+              const kvo_put_options *options)
+{
+    return in_calls(s, true, names, count, segments, options, NULL);
 }
 
 int bench_get(bench_store *s, const uint8_t *names, size_t count, const kvo_segment *segments,
               const kvo_get_options *options)
 {
-    kvo_answer answers[CALL_MAX];
-    int code = 0;
-    for (size_t i = 0; code == 0 && i < count; i += CALL_MAX) {
-        size_t n = count - i < CALL_MAX ? count - i : CALL_MAX;
-        kvo_names batch = bench_batch(s, names + i * BENCH_NAME_BYTES, n);
-        kvo_memory memory = {segments + i, NULL};
-        code = all_are("get", kvo_get(s->store, &batch, &memory, options, answers), answers, n, KVO_OK);
+    return in_calls(s, false, names, count, segments, NULL, options);
+}
+
+int bench_check(bench_store *s, const char *what, const uint8_t *names, size_t count, const kvo_segment *segments,
+                uint8_t *memory, size_t bytes)
+{
+    uint8_t *wanted = cli_alloc(1, bytes);
+    memcpy(wanted, memory, bytes);
+    memset(memory, 0, bytes);
+    int code = bench_get(s, names, count, segments, NULL);
+    if (code == 0 && memcmp(wanted, memory, bytes) != 0) {
+        (void)cli_fail("%s: other bytes arrived than were put", what);
+        code = CLI_BAD;
     }
+    free(wanted);
     return code;
 }
 
