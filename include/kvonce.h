@@ -673,8 +673,9 @@ KVO_API int kvo_prefetch(kvo_store *store, const kvo_names *names, const kvo_get
  * payloads and does not wait: threads of the store run the jobs (kvo_options.workers), long ones in
  * slices (but for a sync, which is one), so that none keeps the others waiting.
  *
- * - A batch is queued whole or not at all (KVO_BUSY: jobs_max; take reports first). Other mistakes
- *   are those of the blocking call, at once, and nothing is queued.
+ * - A batch is queued whole or not at all (KVO_BUSY: jobs_max; take reports first. KVO_E_STATE: the
+ *   queue is being closed. KVO_E_MEMORY). Other mistakes are those of the blocking call, at once,
+ *   and nothing is queued.
  * - Each queued job gets exactly one report, whatever happens to it. Until kvo_poll() has
  *   returned that, payload memory and `answers` belong to the store; names, handles, segments and
  *   options are copied and free at once.

@@ -39,7 +39,8 @@ MORE = {"plain": [({"KVONCE_IO": "threads"}, ["--suite", "store", "--suite", "di
 SANITIZER_OPTIONS = {
     "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=1:allocator_may_return_null=1",
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
-    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1",
+    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1"
+                    ":suppressions=%s" % (ROOT / "tests" / "tsan.supp"),
 }
 PASSED = {"OK", "EXPECTEDFAIL"}
 SKIPPED = {"SKIP"}

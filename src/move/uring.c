@@ -179,7 +179,7 @@ static void enqueue(uring_stream *u, unsigned which)
  * come. These arrive in the ring's memory, which takes no call to read and keeps the ring alive without its descriptor:
  * next() looks there, and sleeps in between.
  */
-static void give_up(uring_stream *u, int error)
+static void ring_broke(uring_stream *u, int error)
 {
     const struct io_uring_sq *sq = &u->ring.sq;
     for (unsigned i = *sq->khead; i != sq->sqe_tail; i++) {
@@ -201,7 +201,7 @@ static void hand_over(uring_stream *u, bool wait)
         return;
     u->refusals = r < 0 ? u->refusals + 1 : 0;
     if (r < 0 && (!passes || u->refusals > REFUSALS_MAX))
-        give_up(u, -r);
+        ring_broke(u, -r);
     else if (r < 0)
         poll(NULL, 0, 1);
 }
@@ -219,7 +219,7 @@ static void add(move_stream *stream, move_transfer *t)
 }
 
 /* One answer of the kernel; the transfer if that was its last. */
-static move_transfer *settle(uring_stream *u, const struct io_uring_cqe *cqe)
+static move_transfer *take_answer(uring_stream *u, const struct io_uring_cqe *cqe)
 {
     unsigned which = (unsigned)cqe->user_data;
     uring_request *q = &u->requests[which];
@@ -263,7 +263,7 @@ static move_transfer *next(move_stream *stream, bool wait)
             some = some || io_uring_peek_cqe(&u->ring, &cqe) == 0;
         }
         if (some) {
-            move_transfer *t = settle(u, cqe);
+            move_transfer *t = take_answer(u, cqe);
             io_uring_cqe_seen(&u->ring, cqe);
             if (t)
                 return t;

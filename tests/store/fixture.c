@@ -131,7 +131,7 @@ void abandon_store(void) { store = NULL; }
 void check_valid_at(const char *file, int line)
 {
     char why[256] = "";
-    unsigned tries = fixture_stepped() ? 1 : 2000; /* a mover may be at it: what is wrong stays wrong */
+    unsigned tries = 2000; /* the keeper and the mover may be at it: what is wrong stays wrong */
     bool valid = false;
     for (; tries && !(valid = store_valid(store, why, sizeof why)); tries--)
         usleep(1000);
