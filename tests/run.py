@@ -6,7 +6,7 @@
 
   plain         everything, with assertions, warnings are errors; suites `store` and
                 `disk` once more with the I/O engine of threads
-  asan, tsan    suite `sanitize` under address+undefined and under thread sanitizer
+  asan, tsan    suite `sanitize` under address+undefined and, but for suite `slow`, thread sanitizer
   fault-*       a library with one rule broken on purpose: suite `fault` holds the tests that must
                 notice. They are declared with should_fail, so noticing counts as passed.
 
@@ -30,7 +30,7 @@ BUILDS = {
     "asan": (["--werror", "-Db_sanitize=address,undefined", "-Db_lundef=false"],
              ["--suite", "sanitize", "--timeout-multiplier", "4"], "clang"),
     "tsan": (["-Db_sanitize=thread", "-Db_lundef=false"],
-             ["--suite", "sanitize", "--timeout-multiplier", "8"], None),
+             ["--suite", "sanitize", "--no-suite", "slow", "--timeout-multiplier", "8"], None),
     "fault-anchor": (["-Dfault=anchor"], ["--suite", "fault"], None),
     "fault-digest": (["-Dfault=digest"], ["--suite", "fault"], None),
 }
