@@ -26,6 +26,13 @@ static int add(kvo_store *s, unsigned number, const char *label, const base_spac
     return KVO_OK;
 }
 
+static int added(kvo_store *s, unsigned number, const char *label, const base_space_record *record, const char *where,
+                 kvo_error *error)
+{
+    int r = add(s, number, label, record);
+    return r == KVO_OK ? r : base_fail(error, r, "%s: space \"%s\": %s", where, label, kvo_status_text(r));
+}
+
 /* number 4, label 64, bytes 4, encoding */
 enum { ENTRY_HEAD = 72 };
 
@@ -69,15 +76,17 @@ static int take(kvo_store *s, const char *path, const uint8_t *entry, size_t lef
         return base_fail(error, KVO_E_DAMAGED, "%s/spaces: not readable by this version", path);
     const store_space *have = &s->spaces[number];
     if (!have->used)
-        return add(s, number, label, &record);
+        return added(s, number, label, &record, path, error);
     uint8_t digest[32], wants[BASE_SPACE_ENCODED_MAX];
     int r = base_sha256(wants, base_space_record_encode(&record, wants, sizeof wants), digest);
-    if (r == KVO_OK && (strcmp(have->label, label) != 0 || memcmp(have->digest, digest, 32) != 0))
-        r = base_fail(error, KVO_E_MISMATCH,
-                      "%s: its space \"%s\" has the number of another tier's space \"%s\": these directories were not "
-                      "written by one store",
-                      path, label, have->label);
-    return r;
+    if (r != KVO_OK)
+        return base_fail(error, r, "%s: space \"%s\": %s", path, label, kvo_status_text(r));
+    if (strcmp(have->label, label) != 0 || memcmp(have->digest, digest, 32) != 0)
+        return base_fail(error, KVO_E_MISMATCH,
+                         "%s: its space \"%s\" has the number of another tier's space \"%s\": these directories were "
+                         "not written by one store",
+                         path, label, have->label);
+    return KVO_OK;
 }
 
 static int load_note(kvo_store *s, store_tier *t, kvo_error *error)
@@ -169,7 +178,7 @@ static int open_or_add(kvo_store *s, const char *label, const base_space_record 
                          (unsigned long long)p->segment_units * PLACE_UNIT);
     }
     *space = free_number;
-    return add(s, free_number, label, record);
+    return added(s, free_number, label, record, "this store", error);
 }
 
 int kvo_space_open(kvo_store *s, const kvo_space_config *config, kvo_space *space, kvo_error *error)
