@@ -212,7 +212,7 @@ typedef enum kvo_cause {
     KVO_CAUSE_PROMOTE = 4,  /* into the first tier */
     KVO_CAUSE_REWRITE = 5,  /* rule 7's exception */
     KVO_CAUSE_REPAIR = 6,   /* written again because the medium had destroyed the copy */
-    KVO_CAUSE_FAILED = 7,   /* a write that did not complete */
+    KVO_CAUSE_FAILED = 7,   /* a write that did not complete, a read that brought nothing of use */
     KVO_CAUSE_METADATA = 8, /* slot and segment headers, policy, superblocks, ledger */
     KVO_CAUSE_PADDING = 9,  /* from the payload's end to the device's alignment */
     KVO_CAUSE_VERIFY = 10,  /* read by kvo_verify() */

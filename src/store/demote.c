@@ -82,7 +82,7 @@ static void demoted_badly(kvo_store *s, const demotion *d, unsigned to)
     /* The slot may hold half of this block over an older one: its header has to go. */
     store_stale_add(s, to, d->slot, 0, false);
     place_slot_free(&t->space, d->slot);
-    if (d->io.written)
+    if (d->io.begun)
         ledger_add(&s->ledger, t->account, LEDGER_WRITE, KVO_CAUSE_FAILED, store_tenant(s, d->record),
                    identity_payload_of(&s->identities[d->record]), 1);
     ledger_count(&s->ledger, t->account, LEDGER_IO_ERRORS, 1);
@@ -182,9 +182,17 @@ static void write_one(tier_stream *stream, tier_io *io)
     tier_stream_add(stream, io);
 }
 
+/* A read that failed, or whose bytes went nowhere. */
+static void count_wasted(kvo_store *s, const demotion *d)
+{
+    ledger_add(&s->ledger, s->tiers[d->from].account, LEDGER_READ, KVO_CAUSE_FAILED, store_tenant(s, d->record),
+               identity_payload_of(&s->identities[d->record]), 1);
+}
+
 /* Copies of a medium on their way to memory, and from there to the medium below. */
 typedef struct passing {
     kvo_store *s;
+    const demotion *list;
     tier_stream *above, *below;
     tier_io *ios, *reads;
     bool retried[STORE_WINDOW * 2];
@@ -199,6 +207,7 @@ static bool pass_one(passing *p)
     size_t i = (size_t)(read - p->reads);
     if (read->result == -EIO && !p->retried[i]) { /* an error may pass */
         p->retried[i] = true;
+        count_wasted(p->s, &p->list[i]);
         tier_stream_add(p->above, read);
         return true;
     }
@@ -213,7 +222,7 @@ static bool pass_one(passing *p)
 static void pass_on(kvo_store *s, const demotion *list, tier_io *ios, tier_io *reads, size_t n, unsigned from,
                     tier_stream *below)
 {
-    passing p = {.s = s, .below = below, .ios = ios, .reads = reads};
+    passing p = {.s = s, .list = list, .below = below, .ios = ios, .reads = reads};
     p.above = tier_stream_open(s->tiers[from].io, false);
     for (size_t i = 0; i < n; i++) {
         if (reads[i].memory == NULL || list[i].from != from)
@@ -271,6 +280,8 @@ static void demote_some(kvo_store *s, demotion *list, size_t n, unsigned to)
     }
     for (size_t i = 0; i < n; i++) {
         list[i].io = s->ghost ? (tier_io){0} : ios[i];
+        if (list[i].io.result != 0 && reads[i].begun)
+            count_wasted(s, &list[i]);
         if (list[i].io.result == 0)
             demoted_ok(s, &list[i], to);
         else if (reads[i].result != 0)

@@ -159,8 +159,6 @@ static void claim_rooms(kvo_store *s, const fetch_batch *batch, fetch_item *item
 
 static void read_failed(kvo_store *s, fetch_item *item, int result)
 {
-    ledger_add(&s->ledger, s->tiers[item->tier].account, LEDGER_READ, KVO_CAUSE_FAILED, store_tenant(s, item->record),
-               item->identity.payload_bytes, 1);
     if (result != -EBADMSG) {
         ledger_count(&s->ledger, s->tiers[item->tier].account, LEDGER_IO_ERRORS, 1);
         store_log(s, "%s: reading a block failed: %s", s->tiers[item->tier].name, strerror(-result));
@@ -253,6 +251,9 @@ static void arrived(arrivals *a, tier_io *io)
 {
     fetch_item *item = &a->items[io - a->ios];
     int result = io->result == 0 ? check(a->s, item, io) : io->result;
+    if (result != 0) /* read, and of no use */
+        ledger_add(&a->s->ledger, a->s->tiers[item->tier].account, LEDGER_READ, KVO_CAUSE_FAILED,
+                   store_tenant(a->s, item->record), item->identity.payload_bytes, 1);
     if (result < 0 && read_again(a->s, item, io, result)) {
         tier_stream_add(a->stream, io);
         return;

@@ -222,7 +222,7 @@ int store_seal_failed(kvo_store *s, uint32_t record, const tier_io *io)
 {
     unsigned account = s->tiers[0].account;
     ledger_count(&s->ledger, account, LEDGER_IO_ERRORS, 1);
-    if (io->written)
+    if (io->begun)
         ledger_add(&s->ledger, account, LEDGER_WRITE, KVO_CAUSE_FAILED, store_tenant(s, record),
                    identity_payload_of(&s->identities[record]), 1);
     store_log(s, "%s: writing a block failed: %s", s->tiers[0].name, strerror(-io->result));

@@ -204,10 +204,12 @@ static int check_unsure(recovery *v)
         tier_io io = store_io(s, record, v->t->number, copy_slot(word_load(&s->records[record].copy[v->t->number])),
                               memory);
         tier_read(v->t->io, &io, 1);
+        if (io.begun)
+            ledger_add(&s->ledger, v->t->account, LEDGER_READ, KVO_CAUSE_RECOVER, store_tenant(s, record),
+                       io.identity.payload_bytes, 1);
         digest_of(memory, io.identity.payload_bytes, digest);
         if (io.result != 0 || memcmp(digest, io.identity.digest, 16) != 0)
             forget(s, record, v->t->number);
-        ledger_add(&s->ledger, v->t->account, LEDGER_READ, KVO_CAUSE_RECOVER, store_tenant(s, record), span, 1);
         s->env->free(s->env, memory, span);
     }
     return KVO_OK;

@@ -20,7 +20,7 @@ typedef struct rewriting {
     uint64_t deadline;
     int level;
     bool closed;      /* the old copies can't be pinned */
-    bool written;     /* the new slot's header is on the medium */
+    bool written;     /* the new slot's header is on the medium, or may be */
     bool invalidated; /* the old copies' headers may be dead */
 } rewriting;
 
@@ -107,6 +107,9 @@ static void give_up(kvo_store *s, rewriting *w)
 {
     block_record *r = &s->records[w->record];
     bool dead = w->written && tier_invalidate(s->tiers[0].io, &w->slot, 1) == 0;
+    if (w->written)
+        ledger_add(&s->ledger, s->tiers[0].account, LEDGER_WRITE, KVO_CAUSE_FAILED, store_tenant(s, w->record),
+                   w->identity.payload_bytes, 1);
     store_lock(s);
     if (w->written && !dead)
         store_stale_add(s, 0, w->slot, w->identity.key_hash, false);
@@ -149,7 +152,7 @@ static int fill(kvo_store *s, rewriting *w, const kvo_segment *segments, uint32_
     memset(io.delta, 0, sizeof io.delta);
     tier_write(s->tiers[0].io, &io, 1);
     w->generation = io.generation;
-    w->written = true;
+    w->written = io.begun;
     move_staging_give(s->engine, staging, TIER_UNIT + span);
     return io.result == 0 ? KVO_OK : base_status_of_errno(io.result);
 }

@@ -61,8 +61,9 @@ static void read_batch(verification *v)
         tier_read(v->t->io, v->ios, v->count);
     for (size_t i = 0; i < v->count; i++) {
         const char *what = wrong_with(&v->ios[i], v->spans[i]);
-        ledger_add(&s->ledger, v->t->account, LEDGER_READ, KVO_CAUSE_VERIFY, KVO_TENANT_OTHER,
-                   v->ios[i].identity.payload_bytes, 1);
+        if (v->ios[i].begun)
+            ledger_add(&s->ledger, v->t->account, LEDGER_READ, KVO_CAUSE_VERIFY, KVO_TENANT_OTHER,
+                       v->ios[i].identity.payload_bytes, 1);
         if (what)
             report(v, &v->slots[i], what);
         s->env->free(s->env, v->ios[i].memory, v->spans[i]);

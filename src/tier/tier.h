@@ -52,7 +52,7 @@ typedef struct tier_io {
     bool front;         /* the unit in front of memory is the transfer's as well */
     const kvo_segment *segments; /* instead of memory, if tier_straight(): exactly the payload */
     uint32_t segment_count;
-    bool written;       /* write: in part or whole, if result is an error; false: not a byte of it */
+    bool begun;         /* it went to the device, whatever came of it; false: not a byte of it */
     int result;         /* -EBADMSG: the header is not this block's */
     struct tier_io *next; /* the tier's, until it gives the transfer back */
 } tier_io;

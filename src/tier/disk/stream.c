@@ -203,26 +203,31 @@ void disk_add(tier_stream *stream, tier_io *io)
         return;
     }
     begin(d, x, which, io);
-    if (stream->write) {
+    if (stream->write)
         begin_write(d, x, &x->transfers[which]);
-        io->written = true;
-    }
+    io->begun = true;
     x->used |= 1ull << which;
     move_add(x->move, &x->transfers[which].move);
 }
 
-static void finish_write(disk *d, disk_stream *x, const disk_transfer *t)
+/* What crosses the boundary beside the payload. */
+static void count_rest(disk_stream *x, const disk_transfer *t)
 {
     uint32_t bytes = t->io->identity.payload_bytes;
-    number_end(d, x, t);
     x->metadata += TIER_UNIT;
     x->padding += tier_payload_span(bytes) - bytes;
+}
+
+static void finish_write(disk *d, disk_stream *x, const disk_transfer *t)
+{
+    number_end(d, x, t);
+    count_rest(x, t);
 }
 
 static void finish_read(disk *d, disk_stream *x, const disk_transfer *t)
 {
     tier_io *io = t->io;
-    x->metadata += TIER_UNIT;
+    count_rest(x, t);
     if (io->result == 0)
         io->result = disk_header_check(d, io, (const disk_slot *)(const void *)t->header);
     if (io->result == 0 && io->segments && tail_bytes(io))
