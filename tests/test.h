@@ -19,6 +19,14 @@
 #define TEST_SANITIZES_THREADS 0
 #endif
 
+#if defined(__SANITIZE_ADDRESS__)
+#define TEST_SANITIZES 1
+#elif defined(__has_feature)
+#define TEST_SANITIZES (TEST_SANITIZES_THREADS || __has_feature(address_sanitizer))
+#else
+#define TEST_SANITIZES TEST_SANITIZES_THREADS
+#endif
+
 #define TEST_SKIPPED 77 /* exit code */
 
 #endif

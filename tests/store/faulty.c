@@ -2,7 +2,6 @@
 #include "faulty.h"
 
 #include <errno.h>
-#include <stdio.h>
 
 faulty_calls faulty;
 
@@ -61,13 +60,7 @@ int faulty_try_open(const char *tiers, kvo_error *error)
     char text[1024], paths[4096];
     kvo_tier_config configs[KVO_TIERS_MAX];
     uint32_t count;
-    size_t n = 0;
-    for (const char *p = tiers; *p; p++)
-        if (*p == '@')
-            n += (size_t)snprintf(text + n, sizeof text - n, "%s", fixture_path(*++p - '0'));
-        else
-            text[n++] = *p;
-    text[n] = 0;
+    fixture_text(tiers, text, sizeof text);
     memset(&faulty, 0, sizeof faulty);
     machine = *base_env_posix();
     machine.read = read_or_fail;

@@ -77,16 +77,22 @@ bool with_mover;
 
 uint32_t fixture_stepped(void) { return with_mover || getenv("KVO_TEST_MOVER") ? 0 : KVO_OPEN_STEPPED; }
 
+void fixture_text(const char *tiers, char *text, size_t bytes)
+{
+    size_t n = 0;
+    for (const char *p = tiers; *p && n < bytes; p++)
+        if (*p == '@')
+            n += (size_t)snprintf(text + n, bytes - n, "%s", fixture_path(*++p - '0'));
+        else
+            text[n++] = *p;
+    assert_true(n < bytes);
+    text[n] = 0;
+}
+
 int try_open(const char *tiers, kvo_error *error)
 {
     char text[1024];
-    size_t n = 0;
-    for (const char *p = tiers; *p; p++)
-        if (*p == '@')
-            n += (size_t)snprintf(text + n, sizeof text - n, "%s", fixture_path(*++p - '0'));
-        else
-            text[n++] = *p;
-    text[n] = 0;
+    fixture_text(tiers, text, sizeof text);
     kvo_options o = options;
     o.flags |= fixture_stepped();
     return kvo_open(text, &o, &store, error);

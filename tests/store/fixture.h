@@ -31,6 +31,7 @@ extern bool with_mover;     /* blocks are demoted ahead of need; false after set
 uint32_t fixture_stepped(void); /* the flag of that */
 
 /* "@0" .. "@3" in the text stand for fixture_path(). */
+void fixture_text(const char *tiers, char *text, size_t bytes); /* with the paths in their places */
 int try_open(const char *tiers, kvo_error *error);
 void open_store(const char *tiers);
 void open_more(const char *tiers); /* with space "b" of options.block_bytes instead of 64 KiB */
