@@ -50,13 +50,32 @@ static int judge_copies(disk *d, const disk_super *copies, kvo_error *error)
                      d->path);
 }
 
+/* Each copy by itself: a bad sector under one must not cost the other. Negative: neither can be read; past
+   the end of the file is zeros. */
+static ssize_t read_copies(disk *d, disk_super *copies)
+{
+    ssize_t result = 0;
+    int failed = 0;
+    for (int i = 0; i < 2; i++) {
+        struct iovec iov = {&copies[i], TIER_UNIT};
+        ssize_t n = -EIO;
+        for (int k = 0; n < 0 && k < 2; k++) /* an error may pass */
+            n = d->env->read(d->env, d->super_file, &iov, 1, (uint64_t)i * TIER_UNIT);
+        if (n >= 0)
+            continue;
+        memset(&copies[i], 0xff, TIER_UNIT); /* damaged, and not one that was never written */
+        result = n;
+        failed++;
+    }
+    return failed == 2 ? result : 0;
+}
+
 int disk_super_load(disk *d, kvo_error *error)
 {
     disk_super *copies = d->env->alloc(d->env, 2 * TIER_UNIT);
     if (copies == NULL)
         return base_fail(error, KVO_E_MEMORY, "%s: no memory for two pages", d->path);
-    struct iovec iov = {copies, 2 * TIER_UNIT};
-    ssize_t n = d->env->read(d->env, d->super_file, &iov, 1, 0);
+    ssize_t n = read_copies(d, copies);
     int r = n < 0 ? base_fail(error, KVO_E_IO, "%s/super: cannot read: %s", d->path, strerror((int)-n))
                   : judge_copies(d, copies, error);
     d->env->free(d->env, copies, 2 * TIER_UNIT);
