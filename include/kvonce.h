@@ -780,7 +780,7 @@ typedef struct kvo_tier_stat {
     uint64_t orphans;        /* evictions of a block with a resident child here */
     uint64_t anchor_yields;
     uint64_t promotions;     /* out of it */
-    uint64_t io_errors;
+    uint64_t io_errors;      /* kvo_ledger() has the tier's operations, their denominator */
     uint32_t max_delta;      /* most demotions of one life into it */
 } kvo_tier_stat;
 
@@ -796,7 +796,8 @@ typedef struct kvo_stat {
     uint64_t gets, get_misses;
     uint64_t payloads_verified; /* the denominator of the next one */
     uint64_t digest_misses;     /* copies that did not match and were quarantined */
-    uint64_t digest_conflicts;  /* puts of a stored name with other bytes */
+    uint64_t digest_conflicts;  /* puts of a stored name with other bytes; of put_exists, which are compared
+                                   unless put with trust_name */
     uint64_t rewrites, removes;
     uint64_t pinned_blocks, held_blocks, reserved_blocks;
     uint64_t control_bytes;     /* all memory but payload's, transfers' and submitted jobs' */
@@ -813,9 +814,11 @@ typedef struct kvo_stat {
     uint64_t payload_copies;    /* payloads copied by the processor */
     uint64_t demoted_ahead;     /* blocks that the mover brought down before room was needed */
     uint64_t record_bytes;      /* one control record: policy and mechanism of a block */
+    uint64_t headers_read;      /* at open, of slots, used or not: the denominator of unfinished_slots and
+                                   damaged_slots; 0: a checkpoint told instead, and they are 0 too */
 } kvo_stat;
 #define KVO_STAT_INIT \
-    {sizeof(kvo_stat), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+    {sizeof(kvo_stat), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* Counters are exact at rest and may be a moment apart under load. Control. */
 KVO_API int kvo_stat_store(kvo_store *store, kvo_stat *stat);

@@ -6,6 +6,7 @@
 #include "select.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define TENANTS_MAX 4097
 
@@ -65,7 +66,19 @@ static void free_view(view *v)
 
 /* ---- JSON ---- */
 
-static void json_tier(cli_out *out, const kvo_tier_stat *tier)
+/* The denominator of a tier's I/O errors. */
+static uint64_t operations_of(const view *v, const kvo_tier_stat *tier)
+{
+    uint64_t operations = 0;
+    for (size_t i = 0; i < v->row_count; i++) {
+        if (strcmp(v->rows[i].tier, tier->name) == 0) {
+            operations += v->rows[i].operations;
+        }
+    }
+    return operations;
+}
+
+static void json_tier(cli_out *out, const view *v, const kvo_tier_stat *tier)
 {
     cli_out_object(out, NULL);
     cli_out_text(out, "name", tier->name);
@@ -90,6 +103,7 @@ static void json_tier(cli_out *out, const kvo_tier_stat *tier)
     cli_out_u64(out, "orphans", tier->orphans);
     cli_out_u64(out, "anchor_yields", tier->anchor_yields);
     cli_out_u64(out, "promotions", tier->promotions);
+    cli_out_u64(out, "operations", operations_of(v, tier));
     cli_out_u64(out, "io_errors", tier->io_errors);
     cli_out_object_end(out);
 }
@@ -111,13 +125,18 @@ static void json_store(cli_out *out, const kvo_stat *stat)
     cli_out_u64(out, "blocks", stat->blocks);
     cli_out_u64(out, "references", stat->references);
     cli_out_u64(out, "puts", stat->puts);
+    cli_out_u64(out, "put_exists", stat->put_exists);
+    cli_out_u64(out, "put_busy", stat->put_busy);
+    cli_out_u64(out, "put_full", stat->put_full);
     cli_out_u64(out, "gets", stat->gets);
     cli_out_u64(out, "get_misses", stat->get_misses);
+    cli_out_u64(out, "payloads_verified", stat->payloads_verified);
     cli_out_u64(out, "digest_misses", stat->digest_misses);
     cli_out_u64(out, "digest_conflicts", stat->digest_conflicts);
     cli_out_u64(out, "rewrites", stat->rewrites);
     cli_out_u64(out, "removes", stat->removes);
     cli_out_u64(out, "control_bytes", stat->control_bytes);
+    cli_out_u64(out, "headers_read", stat->headers_read);
     cli_out_u64(out, "unfinished_slots", stat->unfinished_slots);
     cli_out_u64(out, "damaged_slots", stat->damaged_slots);
 }
@@ -141,7 +160,7 @@ static void print_json(const view *v)
     json_store(&out, &v->store);
     cli_out_list(&out, "tiers");
     for (uint32_t i = 0; i < v->store.tier_count; i++) {
-        json_tier(&out, &v->tiers[i]);
+        json_tier(&out, v, &v->tiers[i]);
     }
     cli_out_list_end(&out);
     cli_out_list(&out, "spaces");
@@ -168,7 +187,7 @@ static void print_json(const view *v)
 
 /* ---- The table ---- */
 
-static void print_tier(const kvo_tier_stat *tier)
+static void print_tier(const view *v, const kvo_tier_stat *tier)
 {
     char a[CLI_COUNT_TEXT], b[CLI_COUNT_TEXT], c[CLI_COUNT_TEXT];
     if (tier->present) {
@@ -186,15 +205,18 @@ static void print_tier(const kvo_tier_stat *tier)
     printf("  evicted    %s with a copy below, %s without", cli_count_text(tier->clean_discards, a),
            cli_count_text(tier->other_evictions, b));
     printf("; %s orphans, %s yields\n", cli_count_text(tier->orphans, a), cli_count_text(tier->anchor_yields, b));
-    printf("  promoted   %s, I/O errors %s\n", cli_count_text(tier->promotions, a), cli_count_text(tier->io_errors, b));
+    printf("  promoted   %s; %s I/O errors", cli_count_text(tier->promotions, a), cli_count_text(tier->io_errors, b));
+    printf(" in %s operations\n", cli_count_text(operations_of(v, tier), c));
 }
 
 static void print_table(const view *v)
 {
     char a[CLI_COUNT_TEXT], b[CLI_COUNT_TEXT];
     printf("%s blocks, %s references\n", cli_count_text(v->store.blocks, a), cli_count_text(v->store.references, b));
+    printf("%s payloads verified, ", cli_count_text(v->store.payloads_verified, a));
+    printf("%s did not match\n", cli_count_text(v->store.digest_misses, a));
     for (uint32_t i = 0; i < v->store.tier_count; i++) {
-        print_tier(&v->tiers[i]);
+        print_tier(v, &v->tiers[i]);
     }
     for (size_t i = 0; i < v->space_count; i++) {
         printf("space %s: %s blocks, %s\n  %s\n", v->spaces[i].label, cli_count_text(v->spaces[i].blocks, a),
@@ -205,7 +227,8 @@ static void print_table(const view *v)
                cli_count_text(v->tenants[i].blocks, a), cli_bytes_text(v->tenants[i].payload_bytes, b));
     }
     if (v->store.damaged_slots != 0) {
-        printf("%s damaged slot headers: kvonce verify names them\n", cli_count_text(v->store.damaged_slots, a));
+        printf("%s damaged slot headers of %s read: kvonce verify names them\n",
+               cli_count_text(v->store.damaged_slots, a), cli_count_text(v->store.headers_read, b));
     }
 }
 

@@ -374,6 +374,8 @@ int store_recover(kvo_store *s, kvo_error *error)
         atomic_store(&s->activity, 0);
     }
     s->recovered = s->blocks;
+    for (unsigned t = 0; t < s->tier_count; t++)
+        s->scanned += s->tiers[t].io->scanned;
     s->gaps = true;
     return KVO_OK;
 }

@@ -30,6 +30,7 @@ int kvo_stat_store(kvo_store *s, kvo_stat *out)
     stat.recovered_blocks = s->recovered;
     stat.unfinished_slots = s->unfinished;
     stat.damaged_slots = s->damaged;
+    stat.headers_read = s->scanned;
     stat.io_engine = s->ghost ? 0 : (int)move_kind_of(s->engine);
     stat.io_registered = !s->ghost && move_registered(s->engine);
     stat.payload_copies = atomic_load(&s->payload_copies);

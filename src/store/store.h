@@ -206,7 +206,7 @@ struct kvo_store {
     _Atomic uint32_t intents; /* some block may have an intent to carry out */
     atomic_bool intents_left; /* one could not be carried out yet */
     _Atomic uint64_t activity;      /* anything that a write-out would write */
-    uint64_t recovered, unfinished, damaged;
+    uint64_t recovered, unfinished, damaged, scanned;
     _Atomic uint64_t payload_copies, demoted_ahead; /* see kvo_stat */
 };
 

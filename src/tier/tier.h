@@ -165,6 +165,7 @@ struct tier_medium {
     const char *data_path;
     _Atomic uint64_t transfers, submissions; /* of blocks, and the requests that they took */
     _Atomic uint64_t copies;                 /* payloads that the processor copied for them */
+    uint64_t scanned;                        /* slots whose headers scans read, used or not */
 };
 
 /* A tier's own stream begins with this. */

@@ -180,6 +180,7 @@ static int scan_slots(scan *s, uint32_t first, const disk_segment_now *segments,
         if (s->taken == s->asked)
             continue;
         next_place(s, &taking, &segment, &slot);
+        s->d->tier.scanned++;
         r = take(s, &page);
         if (r == 0)
             r = judge_slot(s, page, slot, first + segment, segments[segment].stride, segments[segment].epoch);
