@@ -13,6 +13,7 @@
 #include "move/move.h"
 
 nth_sums nth;
+uint64_t nth_segment_bytes;
 bool nth_threads;
 
 static base_env machine;
@@ -137,6 +138,31 @@ static int nth_random(base_env *env, void *out, size_t bytes)
     return 0;
 }
 
+/* ---- one bad sector ---- */
+
+static const char *bad_name;
+static uint64_t bad_page;
+static char names[1024][16]; /* of open files */
+
+void nth_bad_page(const char *name, uint64_t page)
+{
+    bad_name = name;
+    bad_page = page;
+}
+
+static void note_name(int file, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (file < 1024)
+        snprintf(names[file], sizeof names[file], "%s", slash ? slash + 1 : path);
+}
+
+static bool touches_bad(int file, size_t bytes, uint64_t offset)
+{
+    return bad_name && file < 1024 && strcmp(names[file], bad_name) == 0 && offset < (bad_page + 1) * PAGE &&
+           offset + bytes > bad_page * PAGE;
+}
+
 /* ---- files ---- */
 
 static int nth_open(base_env *env, const char *path, int flags, int *file, int *direct)
@@ -148,8 +174,10 @@ static int nth_open(base_env *env, const char *path, int flags, int *file, int *
     int r = REAL->open(REAL, path, flags & ~BASE_OPEN_DIRECT, file, direct);
     if (direct)
         *direct = (flags & BASE_OPEN_DIRECT) != 0;
-    if (r == 0)
+    if (r == 0) {
         atomic_fetch_add(&nth.files, 1);
+        note_name(*file, path);
+    }
     return r;
 }
 
@@ -189,6 +217,8 @@ static ssize_t nth_read(base_env *env, int file, const struct iovec *iov, int co
 {
     (void)env;
     atomic_fetch_add(&nth.read_bytes, sum_of(iov, count));
+    if (touches_bad(file, sum_of(iov, count), offset))
+        return -EIO;
     if (!falls())
         return REAL->read(REAL, file, iov, count, offset);
     atomic_fetch_add(&nth.reads_failed, 1);
@@ -347,10 +377,59 @@ int nth_try_open(const char *tiers, kvo_error *error)
     machine_make();
     atomic_store(&draws, 1);
     int r = kvo_parse_tiers(text, configs, &count, paths, sizeof paths, error);
+    for (uint32_t i = 0; r == KVO_OK && i < count; i++)
+        configs[i].segment_bytes = nth_segment_bytes;
     kvo_options o = options;
     o.flags |= fixture_stepped();
     o.io_engine = nth_threads ? KVO_IO_THREADS : (int)MOVE_SIMULATED;
     return r == KVO_OK ? store_open(&machine, configs, count, &o, &store, error) : r;
+}
+
+void nth_open_store(const char *tiers)
+{
+    kvo_error error = {{0}};
+    int r = nth_try_open(tiers, &error);
+    if (r != KVO_OK)
+        fail_msg("open: %s: %s", kvo_status_name(r), error.text);
+    space = open_space("a", options.block_bytes);
+}
+
+int nth_setup(void **state)
+{
+    if (getenv("TMPDIR") == NULL && access("/dev/shm", W_OK) == 0)
+        setenv("TMPDIR", "/dev/shm", 1);
+    nth_segment_bytes = 0;
+    nth_threads = false;
+    return fixture_setup(state);
+}
+
+/* ---- a directory from outside ---- */
+
+static void path_of(char path[160], int which, const char *name)
+{
+    snprintf(path, 160, "%s/%s", fixture_path(which), name);
+}
+
+void nth_flip(int which, const char *name, uint64_t bit)
+{
+    char path[160];
+    uint8_t byte;
+    path_of(path, which, name);
+    int file = open(path, O_RDWR);
+    assert_true(file >= 0);
+    assert_int_equal(pread(file, &byte, 1, (off_t)(bit / 8)), 1);
+    byte ^= (uint8_t)(1u << bit % 8);
+    assert_int_equal(pwrite(file, &byte, 1, (off_t)(bit / 8)), 1);
+    close(file);
+}
+
+uint64_t nth_file_length(int which, const char *name)
+{
+    char path[160];
+    struct stat about;
+    path_of(path, which, name);
+    assert_int_equal(stat(path, &about), 0);
+    return (uint64_t)about.st_size;
 }
 
 /* ---- images ---- */
@@ -366,11 +445,6 @@ struct nth_image {
     image_file files[16];
     unsigned count;
 };
-
-static void path_of(char path[160], int which, const char *name)
-{
-    snprintf(path, 160, "%s/%s", fixture_path(which), name);
-}
 
 static void take_file(image_file *f, int which, const char *name)
 {

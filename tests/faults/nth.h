@@ -32,14 +32,26 @@ typedef struct nth_sums {
 } nth_sums;
 
 extern nth_sums nth;
+extern uint64_t nth_segment_bytes; /* of each tier at the next opening; 0, as nth_setup() leaves it: chosen */
 extern bool nth_threads; /* the engine of threads carries transfers; false: the simulated one, the same order each time */
 
 /* The first-th call from now fails, and `count` - 1 after it. */
 void nth_arm(long first, long count, nth_how how);
 void nth_disarm(void);
 
+/* A bad sector: reads that touch this page of the files of that name fail with EIO. NULL: there is none. */
+void nth_bad_page(const char *name, uint64_t page);
+
 /* As try_open(), on that machine. No flush reaches a device: nobody cuts its power here. */
 int nth_try_open(const char *tiers, kvo_error *error);
+void nth_open_store(const char *tiers); /* as open_store() */
+
+/* As fixture_setup(), in a file system in memory where there is one: a device has no part in this. */
+int nth_setup(void **state);
+
+/* Turns one bit of a file round; its length. */
+void nth_flip(int which, const char *name, uint64_t bit);
+uint64_t nth_file_length(int which, const char *name);
 
 /* A directory's files as they are now, and back. The image is the caller's to free. */
 typedef struct nth_image nth_image;
