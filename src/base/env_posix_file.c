@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -58,10 +59,33 @@ int base_posix_close(base_env *env, int file)
     return close(file) != 0 && errno != EINTR ? -errno : 0;
 }
 
+/* As direct I/O asks of a request anywhere. */
+static bool is_aligned(const struct iovec *iov, int count, uint64_t offset)
+{
+    uintptr_t all = (uintptr_t)offset;
+
+    for (int i = 0; i < count; i++)
+        all |= (uintptr_t)iov[i].iov_base | iov[i].iov_len;
+    return all % 4096 == 0;
+}
+
+/* Some file systems let a file be opened for direct I/O and then refuse it, some only reads. What was refused in
+   spite of being aligned will be refused each time, so this file goes through the page cache from now on. */
+static bool leaves_direct(int file, ssize_t result, const struct iovec *iov, int count, uint64_t offset)
+{
+    if (result != -EINVAL || !is_aligned(iov, count, offset))
+        return false;
+    const int flags = fcntl(file, F_GETFL);
+    return flags >= 0 && (flags & O_DIRECT) && fcntl(file, F_SETFL, flags & ~O_DIRECT) == 0;
+}
+
 ssize_t base_posix_read(base_env *env, int file, const struct iovec *iov, int count, uint64_t offset)
 {
     (void)env;
-    return base_transfer(preadv, file, iov, count, offset);
+    ssize_t got = base_transfer(preadv, file, iov, count, offset);
+    if (leaves_direct(file, got, iov, count, offset))
+        got = base_transfer(preadv, file, iov, count, offset);
+    return got;
 }
 
 static size_t total_of(const struct iovec *iov, int count)
@@ -76,7 +100,9 @@ static size_t total_of(const struct iovec *iov, int count)
 ssize_t base_posix_write(base_env *env, int file, const struct iovec *iov, int count, uint64_t offset)
 {
     (void)env;
-    const ssize_t written = base_transfer(pwritev, file, iov, count, offset);
+    ssize_t written = base_transfer(pwritev, file, iov, count, offset);
+    if (leaves_direct(file, written, iov, count, offset))
+        written = base_transfer(pwritev, file, iov, count, offset);
     return written >= 0 && (size_t)written < total_of(iov, count) ? -EIO : written;
 }
 

@@ -218,6 +218,17 @@ static void add(move_stream *stream, move_transfer *t)
         hand_over(u, false);
 }
 
+/* From the start again, whatever the kernel has done of it. */
+static move_transfer *run_again(uring_stream *u, unsigned which)
+{
+    move_transfer *t = u->requests[which].transfer;
+    uint32_t submissions = t->submissions;
+    u->used &= ~(1ull << which);
+    move_run_here(u->base.engine->env, t);
+    t->submissions += submissions;
+    return t;
+}
+
 /* One answer of the kernel; the transfer if that was its last. */
 static move_transfer *take_answer(uring_stream *u, const struct io_uring_cqe *cqe)
 {
@@ -233,23 +244,20 @@ static move_transfer *take_answer(uring_stream *u, const struct io_uring_cqe *cq
         enqueue(u, which);
         return NULL;
     }
+    /* Not of a ring, or not directly, with this file: the caller's thread knows a way. */
+    if (cqe->res == -EOPNOTSUPP || cqe->res == -EINVAL)
+        return run_again(u, which);
     /* 0: the end of the file */
     t->result = cqe->res < 0 ? cqe->res : t->write && q->done < t->bytes ? -EIO : (ssize_t)q->done;
     u->used &= ~(1ull << which);
     return t;
 }
 
-/* From the start again, whatever the kernel has done of it. */
 static move_transfer *run_here(uring_stream *u)
 {
     unsigned which = (unsigned)__builtin_ctzll(u->here);
-    move_transfer *t = u->requests[which].transfer;
-    uint32_t submissions = t->submissions;
     u->here &= ~(1ull << which);
-    u->used &= ~(1ull << which);
-    move_run_here(u->base.engine->env, t);
-    t->submissions += submissions;
-    return t;
+    return run_again(u, which);
 }
 
 static move_transfer *next(move_stream *stream, bool wait)
