@@ -229,6 +229,8 @@ static ssize_t nth_write(base_env *env, int file, const struct iovec *iov, int c
 {
     (void)env;
     atomic_fetch_add(&nth.written_bytes, sum_of(iov, count));
+    if (touches_bad(file, sum_of(iov, count), offset))
+        bad_name = NULL; /* a device gives it another sector when it is written */
     if (!falls())
         return REAL->write(REAL, file, iov, count, offset);
     if (atomic_load(&how) == NTH_IN_PART)
@@ -238,10 +240,14 @@ static ssize_t nth_write(base_env *env, int file, const struct iovec *iov, int c
     return error_of();
 }
 
+static _Atomic int flush_error;
+
+void nth_flushes_say(int error) { atomic_store(&flush_error, error); }
+
 static int nth_flush(base_env *env, int file)
 {
     (void)env, (void)file;
-    return falls() ? error_of() : 0;
+    return falls() ? error_of() : atomic_load(&flush_error);
 }
 
 static int nth_allocate(base_env *env, int file, uint64_t bytes)
@@ -399,6 +405,8 @@ int nth_setup(void **state)
     if (getenv("TMPDIR") == NULL && access("/dev/shm", W_OK) == 0)
         setenv("TMPDIR", "/dev/shm", 1);
     nth_segment_bytes = 0;
+    bad_name = NULL;
+    atomic_store(&flush_error, 0);
     nth_threads = false;
     return fixture_setup(state);
 }

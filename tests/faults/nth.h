@@ -39,7 +39,11 @@ extern bool nth_threads; /* the engine of threads carries transfers; false: the 
 void nth_arm(long first, long count, nth_how how);
 void nth_disarm(void);
 
-/* A bad sector: reads that touch this page of the files of that name fail with EIO. NULL: there is none. */
+/* Until it is told 0, each flush answers this (a negative errno value). */
+void nth_flushes_say(int error);
+
+/* A bad sector: reads that touch this page of the files of that name fail with EIO, until
+   it is written. NULL: there is none. */
 void nth_bad_page(const char *name, uint64_t page);
 
 /* As try_open(), on that machine. No flush reaches a device: nobody cuts its power here. */

@@ -154,7 +154,10 @@ static void removed(oracle_block *b, int status, int level)
 int oracle_remove(uint64_t number, int level)
 {
     oracle_block *b = &oracle.blocks[number];
-    int status = drop(number, level);
+    kvo_answer answer;
+    kvo_target target = target_of(number, 1);
+    int status = kvo_remove(store, &target, level, 0, &answer, NULL);
+    status = status == KVO_OK ? answer.status : status; /* the call says if the level was not reached */
     STATUS("remove", status, KVO_OK, KVO_MISS, KVO_BUSY, KVO_SHORT, KVO_E_IO, KVO_E_NO_SPACE, KVO_E_MEMORY);
     if (!oracle_disturbed())
         STATUS("remove", status, (b->may & ORACLE_MISS) ? KVO_MISS : KVO_OK, KVO_OK);
