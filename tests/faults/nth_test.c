@@ -19,6 +19,7 @@ typedef struct scenario {
     bool opens;            /* the body opens it, while calls fail */
     bool crashes;          /* what it finds is what a crash left */
     bool evicts;
+    bool threads; /* carry transfers: which call is the nth depends on them a little */
 } scenario;
 
 static const scenario *now; /* NULL: none runs */
@@ -525,6 +526,8 @@ static const scenario scenarios[] = {
     {.name = "demotions", .tiers = "dram:12blk,disk:@0:64blk", .prepare = ten_blocks, .body = fills},
     {.name = "demotions, two disks", .tiers = "disk:@0:12blk,disk:@1:64blk", .prepare = ten_blocks, .body = fills},
     {.name = "evictions", .tiers = "dram:8blk,disk:@0:24blk", .prepare = ten_blocks, .body = fills, .evicts = true},
+    {.name = "demotions, threads", .tiers = "disk:@0:12blk,disk:@1:64blk", .prepare = ten_blocks, .body = fills,
+     .threads = true},
     {.name = "jobs", .tiers = "dram:16blk,disk:@0:64blk", .prepare = ten_blocks, .body = jobs},
 };
 
@@ -545,6 +548,7 @@ static void every_call_of_every_scenario_fails(void **state)
         now = &scenarios[i];
         if (only && strcmp(only, now->name) != 0)
             continue;
+        nth_threads = now->threads;
         for (size_t k = 0; k < sizeof passes / sizeof *passes; k++)
             every_call(passes[k].count, passes[k].how);
         print_message("%s: %ld calls\n", now->name, call.made);
