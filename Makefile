@@ -12,13 +12,15 @@
 #   make bench              the store beside what the machine can do: 8 minutes, 14 GiB of disk;
 #                           BENCH="--dir /mnt/nvme --json" hands options on
 #   make stress             eight threads over queues: 10 minutes, and 1 under thread sanitizer
+#   make soak               10,000 kills of a process at work, about an hour; SOAK_KILLS=N others,
+#                           SOAK_SECONDS=N as long as that instead
 #   make clean
 
 PREFIX ?= /usr/local
 LIBDIR ?= lib
 RELEASE = build/release
 
-.PHONY: stress all install uninstall test check check-asan check-tsan demo figures bench packages clean
+.PHONY: soak stress all install uninstall test check check-asan check-tsan demo figures bench packages clean
 
 all: $(RELEASE)/build.ninja
 	ninja -C $(RELEASE)
@@ -71,6 +73,13 @@ stress: packages
 	test -d build/tsan || meson setup build/tsan -Db_sanitize=thread -Db_lundef=false
 	ninja -C build/tsan tests/store/store_stress_test
 	KVO_TEST_SECONDS=60 build/tsan/tests/store/store_stress_test
+
+SOAK_KILLS ?= 10000
+SOAK_SECONDS ?=
+soak: packages
+	test -d build/plain || meson setup build/plain --werror
+	ninja -C build/plain tests/crash/crash_kill_test
+	KVO_TEST_KILLS=$(SOAK_KILLS) KVO_TEST_SECONDS=$(SOAK_SECONDS) build/plain/tests/crash/crash_kill_test
 
 clean:
 	rm -rf build
