@@ -54,6 +54,7 @@ struct move_engine {
     move_stream *idle;
     uint32_t stream_count;
     bool refused;                /* the kernel does not register staging */
+    int no_uring;                /* the errno value with which there was no io_uring to be had, and threads were taken */
     _Atomic uint32_t registered; /* streams with which it is; read without the lock */
     _Atomic int broken;          /* the errno value with which a stream failed for good: there are no new ones */
     void *own;                   /* the engine's */
@@ -64,6 +65,7 @@ void move_run_here(base_env *env, move_transfer *transfer);
 
 void move_staging_open(move_engine *engine);
 void move_staging_close(move_engine *engine);
+void move_log(const move_engine *engine, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A stream has failed for good. The first one says so in the log. */
 void move_broke(move_engine *engine, int error);
 /* Whether memory lies in the region that can be registered. */

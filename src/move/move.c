@@ -3,6 +3,7 @@
 #include "move/move.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,17 +91,30 @@ void move_on_log(move_engine *e, void (*log)(void *context, const char *line), v
 {
     e->log = log;
     e->log_context = context;
+    if (e->no_uring)
+        move_log(e,
+                 "io_uring is not to be had here (%s): a sandbox or kernel.io_uring_disabled forbids it, or the kernel is "
+                 "too old; using threads",
+                 strerror(e->no_uring));
+}
+
+void move_log(const move_engine *e, const char *format, ...)
+{
+    char line[320];
+    va_list arguments;
+    if (e->log == NULL)
+        return;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    e->log(e->log_context, line);
 }
 
 void move_broke(move_engine *e, int error)
 {
-    char line[160];
     int none = 0;
-    if (!atomic_compare_exchange_strong(&e->broken, &none, error) || e->log == NULL)
-        return;
-    snprintf(line, sizeof line, "io_uring stopped working (%s); from now on each caller's thread does its own I/O",
-             strerror(error));
-    e->log(e->log_context, line);
+    if (atomic_compare_exchange_strong(&e->broken, &none, error))
+        move_log(e, "io_uring stopped working (%s); from now on each caller's thread does its own I/O", strerror(error));
 }
 
 static void close_idle(move_engine *e)

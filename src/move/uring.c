@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "move/internal.h"
 
@@ -67,8 +68,9 @@ static void uring_close(move_engine *e) { (void)e; }
 static int uring_open(move_engine *e, uint32_t threads, kvo_error *error)
 {
     struct io_uring ring;
-    (void)e, (void)threads;
+    (void)threads;
     int r = ring_open(&ring);
+    e->no_uring = -r;
     if (r != 0)
         return base_fail(error, KVO_E_UNSUPPORTED,
                          "io_uring is not to be had here (%s): a sandbox or kernel.io_uring_disabled forbids it, or the "
@@ -105,21 +107,35 @@ static void stream_close(move_stream *stream)
 
 /* ---- staging ---- */
 
+static void say_unregistered(const move_engine *e)
+{
+    struct rlimit allowed = {0, 0};
+    (void)getrlimit(RLIMIT_MEMLOCK, &allowed);
+    move_log(e,
+             "io_uring: %zu bytes of staging memory cannot be registered, with %llu that may be locked (ulimit -l); transfers "
+             "through it are a little slower",
+             e->staging.bytes, (unsigned long long)allowed.rlim_cur);
+}
+
 /* Once a ring, and only the first few. Where RLIMIT_MEMLOCK forbids it, staging is memory like any other. */
 static void register_staging(uring_stream *u)
 {
     move_engine *e = u->base.engine;
     struct iovec region = {atomic_load(&e->staging.region), e->staging.bytes};
+    int r = 0;
     u->tried = true;
     pthread_mutex_lock(&e->lock);
     if (!e->refused && atomic_load(&e->registered) < REGISTERED_MAX) {
         /* A child has no use for it, and would get a copy of what is pinned. */
         (void)madvise(region.iov_base, region.iov_len, MADV_DONTFORK);
-        u->registered = io_uring_register_buffers(&u->ring, &region, 1) == 0;
+        r = io_uring_register_buffers(&u->ring, &region, 1);
+        u->registered = r == 0;
         e->refused = !u->registered;
         atomic_fetch_add(&e->registered, u->registered);
     }
     pthread_mutex_unlock(&e->lock);
+    if (r == -ENOMEM)
+        say_unregistered(e);
 }
 
 static bool is_registered(uring_stream *u, const uring_request *q)
