@@ -21,6 +21,12 @@ enum {
     BASE_OPEN_READ_ONLY = 1 << 2
 };
 
+/* The most that this process may have; UINT64_MAX: no limit, or none that is known. */
+typedef struct base_limits {
+    uint64_t file_bytes;   /* of one file, and of shared memory: more kills it with SIGXFSZ */
+    uint64_t memory_bytes; /* of the machine, or of the process's group on it */
+} base_limits;
+
 typedef struct base_env base_env;
 struct base_env {
     void *context;
@@ -36,9 +42,11 @@ struct base_env {
     /* One region of shared memory mapped twice: writable and read-only. Not inherited by a child. */
     int (*map_arena)(base_env *env, size_t bytes, void **writable, const void **readable);
     void (*unmap_arena)(base_env *env, size_t bytes, void *writable, const void *readable);
+    void (*limits)(base_env *env, base_limits *limits); /* NULL: none are known */
 
-    /* *direct (may be NULL) says whether BASE_OPEN_DIRECT took effect. Never follows a symlink
-       in the last component. Close-on-exec. */
+    /* *direct (may be NULL) says whether BASE_OPEN_DIRECT took effect. Regular files alone: -ELOOP: a
+       symlink in the last component, which is never followed; -EISDIR; -EMEDIUMTYPE: something else.
+       Close-on-exec. */
     int (*open)(base_env *env, const char *path, int flags, int *file, int *direct);
     int (*close)(base_env *env, int file);
     /* Full transfers: a short count is only returned at the end of the file (read). */
@@ -50,6 +58,8 @@ struct base_env {
     int (*file_bytes)(base_env *env, int file, uint64_t *bytes);
     /* What direct I/O asks of an address in memory; 0 where the kernel does not tell. */
     uint32_t (*direct_alignment)(base_env *env, int file);
+    /* Whether it still goes past the page cache: a file that refuses that is not asked again. NULL: as at open. */
+    int (*is_direct)(base_env *env, int file);
     int (*file_changed_ns)(base_env *env, int file, uint64_t *ns); /* its last write or change of size, since 1970 */
 
     int (*make_directory)(base_env *env, const char *path); /* 0700; -EEXIST */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/env.h"
 #include "base/env_posix_file.h"
+#include "base/env_posix_limits.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -209,6 +210,7 @@ base_env *base_env_posix(void)
         .free = posix_free,
         .map_arena = posix_map_arena,
         .unmap_arena = posix_unmap_arena,
+        .limits = base_posix_limits,
         .open = base_posix_open,
         .close = base_posix_close,
         .read = base_posix_read,
@@ -218,6 +220,7 @@ base_env *base_env_posix(void)
         .truncate = base_posix_truncate,
         .file_bytes = base_posix_file_bytes,
         .direct_alignment = base_posix_direct_alignment,
+        .is_direct = base_posix_is_direct,
         .file_changed_ns = base_posix_file_changed_ns,
         .make_directory = base_posix_make_directory,
         .flush_directory = base_posix_flush_directory,

@@ -30,6 +30,25 @@ static int open_once(const char *path, int flags)
     return file < 0 ? -errno : file;
 }
 
+/* A pipe or a device in a file's place would take a lock, and bytes. */
+static int regular_once(const char *path, int flags)
+{
+    struct stat about;
+    int failure = 0;
+    const int file = open_once(path, flags);
+
+    if (file < 0)
+        return file;
+    if (fstat(file, &about) != 0)
+        failure = -errno;
+    else if (!S_ISREG(about.st_mode))
+        failure = S_ISDIR(about.st_mode) ? -EISDIR : -EMEDIUMTYPE;
+    if (failure == 0)
+        return file;
+    close(file);
+    return failure;
+}
+
 int base_posix_open(base_env *env, const char *path, int flags, int *file, int *direct)
 {
     const int wants_direct = (flags & BASE_OPEN_DIRECT) != 0;
@@ -39,10 +58,10 @@ int base_posix_open(base_env *env, const char *path, int flags, int *file, int *
 
     (void)env;
     int is_direct = wants_direct;
-    int opened = open_once(path, mode | (wants_direct ? O_DIRECT : 0));
+    int opened = regular_once(path, mode | (wants_direct ? O_DIRECT : 0));
     if (opened == -EINVAL && wants_direct) {
         is_direct = 0;
-        opened = open_once(path, mode);
+        opened = regular_once(path, mode);
     }
     if (opened < 0)
         return opened;
@@ -164,6 +183,14 @@ uint32_t base_posix_direct_alignment(base_env *env, int file)
     (void)file;
 #endif
     return 0;
+}
+
+int base_posix_is_direct(base_env *env, int file)
+{
+    const int flags = fcntl(file, F_GETFL);
+
+    (void)env;
+    return flags >= 0 && (flags & O_DIRECT) != 0;
 }
 
 int base_posix_file_changed_ns(base_env *env, int file, uint64_t *ns)

@@ -14,6 +14,7 @@ int base_posix_allocate(base_env *env, int file, uint64_t bytes);
 int base_posix_truncate(base_env *env, int file, uint64_t bytes);
 int base_posix_file_bytes(base_env *env, int file, uint64_t *bytes);
 uint32_t base_posix_direct_alignment(base_env *env, int file);
+int base_posix_is_direct(base_env *env, int file);
 int base_posix_file_changed_ns(base_env *env, int file, uint64_t *ns);
 int base_posix_make_directory(base_env *env, const char *path);
 int base_posix_flush_directory(base_env *env, const char *path);

@@ -92,7 +92,7 @@ static void fill_present(kvo_store *s, const store_tier *t, kvo_tier_stat *out)
     uint64_t usual = s->options.block_bytes ? s->options.block_bytes : 65536;
     out->present = 1;
     memcpy(out->path, t->path, sizeof out->path);
-    out->direct_io = t->io && t->io->facts.direct_io;
+    out->direct_io = t->io && tier_direct_io(t->io);
     store_lock(s);
     out->capacity_blocks = place_capacity(&t->space, usual);
     out->capacity_bytes = t->space.infinite ? KVO_INFINITE

@@ -151,6 +151,7 @@ typedef struct tier_ops {
     int (*state_write)(tier_medium *t, const tier_state *state, bool clean);
     /* What a segment has become, before a slot is written into it: older headers in it are void. */
     int (*segment_write)(tier_medium *t, uint32_t segment, uint32_t stride, uint32_t epoch);
+    bool (*direct_io)(tier_medium *t); /* the fact as it is now: a file system may refuse it late */
 } tier_ops;
 
 struct tier_medium {
@@ -206,6 +207,7 @@ void tier_write(tier_medium *t, tier_io *ios, size_t count);
 void tier_read(tier_medium *t, tier_io *ios, size_t count);
 int tier_invalidate(tier_medium *t, const uint32_t *slots, size_t count);
 int tier_flush(tier_medium *t);
+bool tier_direct_io(tier_medium *t); /* as it is now */
 
 static inline uint64_t tier_units(const tier_geometry *g)
 {

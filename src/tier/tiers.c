@@ -38,6 +38,8 @@ int tier_resize(tier_medium *t, const tier_geometry *geometry, kvo_error *error)
     return r;
 }
 
+bool tier_direct_io(tier_medium *t) { return t->ops->direct_io ? t->ops->direct_io(t) : t->facts.direct_io; }
+
 int tier_begin(tier_medium *t, kvo_error *error) { return t->ops->begin ? t->ops->begin(t, error) : KVO_OK; }
 
 void tier_close(tier_medium *t)

@@ -46,6 +46,7 @@ static void open_counted(kvo_tier_config *tiers, uint32_t count)
     machine.alloc = count_alloc;
     machine.free = count_free;
     machine.allocate = make_hole;
+    machine.limits = NULL;
     machine.map_arena = no_arena;
     machine.unmap_arena = no_arena_gone;
     allocated = 0;

@@ -82,6 +82,14 @@ int disk_pages_read(disk *d, int file, uint64_t offset, void *memory, size_t byt
     return 0;
 }
 
+static int open_failed(const char *path, int r, kvo_error *error)
+{
+    const char *in_place = r == -ELOOP ? "a symbolic link" : r == -EISDIR ? "a directory" : "no regular file";
+    if (r == -ELOOP || r == -EISDIR || r == -EMEDIUMTYPE)
+        return base_fail(error, KVO_E_FOREIGN, "%s: is %s, and kvonce opens none: take it away", path, in_place);
+    return base_fail(error, base_status_of_errno(r), "%s: cannot open: %s", path, strerror(-r));
+}
+
 int disk_file_open(disk *d, const char *name, int flags, int *file, int *direct, kvo_error *error)
 {
     char path[4096];
@@ -90,7 +98,7 @@ int disk_file_open(disk *d, const char *name, int flags, int *file, int *direct,
     int r = d->env->open(d->env, path, flags, file, direct);
     if (r != 0) {
         *file = -1;
-        return base_fail(error, base_status_of_errno(r), "%s: cannot open: %s", path, strerror(-r));
+        return open_failed(path, r, error);
     }
     return KVO_OK;
 }
@@ -136,6 +144,9 @@ static int check_directory(disk *d, kvo_error *error)
     char foreign[256];
     if (d->may_create) {
         int r = d->env->make_directory(d->env, d->path);
+        if (r == -ENOENT)
+            return base_fail(error, KVO_E_NOT_FOUND, "%s: cannot create the directory: create the one that it is to be in",
+                             d->path);
         if (r != 0 && r != -EEXIST)
             return base_fail(error, base_status_of_errno(r), "%s: cannot create the directory: %s", d->path,
                              strerror(-r));
@@ -149,14 +160,27 @@ static int check_directory(disk *d, kvo_error *error)
                          foreign);
     if (r == -ENOENT && !d->may_create)
         return base_fail(error, KVO_E_NOT_FOUND, "%s: no store there", d->path);
+    if (r == -ENOENT)
+        return base_fail(error, KVO_E_NOT_FOUND, "%s: is a symbolic link to nothing: create what it leads to", d->path);
+    if (r == -ENOTDIR)
+        return base_fail(error, KVO_E_FOREIGN, "%s: is no directory: give kvonce one of its own", d->path);
     if (r < 0)
         return base_fail(error, base_status_of_errno(r), "%s: cannot read the directory: %s", d->path, strerror(-r));
     r = d->env->directory_id(d->env, d->path, d->id);
     return r == 0 ? KVO_OK : base_fail(error, base_status_of_errno(r), "%s: %s", d->path, strerror(-r));
 }
 
-/* A reader takes the lock too, so that nobody writes meanwhile; where the file system is
-   read-only nobody can. */
+static int lock_file(disk *d, int file, const char *name, kvo_error *error)
+{
+    int64_t owner = 0;
+    int r = d->env->lock(d->env, file, &owner);
+    if (r == -EAGAIN)
+        return base_fail(error, KVO_E_IN_USE, "%s: in use by process %lld", d->path, (long long)owner);
+    return r == 0 ? KVO_OK : base_fail(error, KVO_E_IO, "%s/%s: cannot lock: %s", d->path, name, strerror(-r));
+}
+
+/* A reader takes the lock too, so that nobody writes meanwhile. One who may not even open the file goes by the
+   superblock's lock alone. */
 static int take_lock(disk *d, kvo_error *error)
 {
     char path[4096];
@@ -174,21 +198,20 @@ static int take_lock(disk *d, kvo_error *error)
             return KVO_OK;
         if (r == -ENOENT)
             return base_fail(error, KVO_E_NOT_FOUND, "%s: no store there", d->path);
-        return base_fail(error, base_status_of_errno(r), "%s: cannot open: %s", path, strerror(-r));
+        return open_failed(path, r, error);
     }
-    int64_t owner = 0;
-    r = d->env->lock(d->env, d->lock_file, &owner);
-    if (r == -EAGAIN)
-        return base_fail(error, KVO_E_IN_USE, "%s: in use by process %lld", d->path, (long long)owner);
-    return r == 0 ? KVO_OK : base_fail(error, KVO_E_IO, "%s: cannot lock: %s", path, strerror(-r));
+    return lock_file(d, d->lock_file, "lock", error);
 }
 
-/* The superblock's file, and what it says; nothing else is touched before that is known. */
+/* The superblock's file, and what it says; nothing else is touched before that is known. It is locked as well: people
+   delete files called `lock`. */
 static int open_super(disk *d, kvo_error *error)
 {
     int r = open_file(d, "super", &d->super_file, NULL, error);
     if (r == KVO_E_NOT_FOUND)
         return base_fail(error, r, "%s: no store there", d->path);
+    if (r == KVO_OK)
+        r = lock_file(d, d->super_file, "super", error);
     return r == KVO_OK ? disk_super_load(d, error) : r;
 }
 
@@ -401,6 +424,19 @@ static int resize_files(disk *d, uint64_t bytes, uint64_t *had, kvo_error *error
     return KVO_OK;
 }
 
+static int check_file_limit(disk *d, kvo_error *error)
+{
+    base_limits limits = {UINT64_MAX, UINT64_MAX};
+    if (d->env->limits)
+        d->env->limits(d->env, &limits);
+    if (d->tier.data_bytes <= limits.file_bytes)
+        return KVO_OK;
+    return base_fail(error, KVO_E_NO_SPACE,
+                     "%s: takes %llu bytes, and this process may have files of %llu (ulimit -f): raise that, or give the "
+                     "tier less",
+                     d->data_path, (unsigned long long)d->tier.data_bytes, (unsigned long long)limits.file_bytes);
+}
+
 static int disk_resize(tier_medium *t, const tier_geometry *geometry, kvo_error *error)
 {
     disk *d = disk_of(t);
@@ -411,7 +447,9 @@ static int disk_resize(tier_medium *t, const tier_geometry *geometry, kvo_error 
         return base_fail(error, KVO_E_MEMORY, "%s: no memory for %u segments", d->path, geometry->segment_count);
     t->control_bytes += d->on_medium_bytes;
     t->data_bytes = tier_units(geometry) * TIER_UNIT;
-    int r = d->read_only ? KVO_OK : resize_files(d, t->data_bytes, &had, error);
+    int r = d->read_only ? KVO_OK : check_file_limit(d, error);
+    if (r == KVO_OK && !d->read_only)
+        r = resize_files(d, t->data_bytes, &had, error);
     if (r == KVO_OK)
         t->geometry = *geometry;
     return r;
@@ -436,6 +474,19 @@ static int disk_begin(tier_medium *t, kvo_error *error)
     return r == 0 ? KVO_OK
                   : base_fail(error, base_status_of_errno(r), "%s: cannot write the superblock: %s", d->path,
                               strerror(-r));
+}
+
+bool disk_direct_io(tier_medium *t)
+{
+    disk *d = disk_of(t);
+    pthread_mutex_lock(&d->lock);
+    bool direct = t->facts.direct_io && (d->env->is_direct == NULL || d->env->is_direct(d->env, d->data_file));
+    bool left = t->facts.direct_io && !direct;
+    t->facts.direct_io = direct;
+    pthread_mutex_unlock(&d->lock);
+    if (left)
+        disk_log(d, "%s: the file system refused O_DIRECT after it took it; using the page cache", d->data_path);
+    return direct;
 }
 
 static int disk_flush(tier_medium *t)
@@ -483,4 +534,5 @@ const tier_ops tier_disk = {
     .note_read = disk_note_read,
     .state_write = disk_state_write,
     .segment_write = disk_segment_write,
+    .direct_io = disk_direct_io,
 };

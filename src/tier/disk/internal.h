@@ -83,6 +83,9 @@ void disk_add(tier_stream *stream, tier_io *io);
 tier_io *disk_next(tier_stream *stream, bool wait);
 void disk_streams_free(disk *d);
 
+/* Whether `data` still goes past the page cache; says in the log that it does not any more. */
+bool disk_direct_io(tier_medium *t);
+
 /* One file of the directory: a kvo_status. */
 int disk_file_open(disk *d, const char *name, int flags, int *file, int *direct, kvo_error *error);
 

@@ -116,5 +116,6 @@ int disk_state_write(tier_medium *t, const tier_state *state, bool clean)
     t->state = *state;
     d->recovered = true; /* the store writes it after it has recovered, not before */
     pthread_mutex_unlock(&d->lock);
+    disk_direct_io(t);
     return disk_super_store(d, clean);
 }

@@ -27,13 +27,34 @@ static int dram_open(const tier_config *config, tier_medium **out, kvo_error *er
     return KVO_OK;
 }
 
+/* The kernel gives the addresses, and kills who then uses them. */
+static int check_limits(const dram *d, kvo_error *error)
+{
+    base_limits limits = {UINT64_MAX, UINT64_MAX};
+    if (d->env->limits)
+        d->env->limits(d->env, &limits);
+    if (d->bytes > limits.memory_bytes)
+        return base_fail(error, KVO_E_MEMORY,
+                         "dram: needs an arena of %zu bytes, and the machine, or the cgroup, has %llu: give the tier less",
+                         d->bytes, (unsigned long long)limits.memory_bytes);
+    if (d->bytes > limits.file_bytes)
+        return base_fail(error, KVO_E_MEMORY,
+                         "dram: needs an arena of %zu bytes, and this process may have files and shared memory of %llu "
+                         "(ulimit -f): raise that, or give the tier less",
+                         d->bytes, (unsigned long long)limits.file_bytes);
+    return KVO_OK;
+}
+
 static int dram_resize(tier_medium *t, const tier_geometry *geometry, kvo_error *error)
 {
     dram *d = (dram *)t;
     void *writable;
     const void *readable;
     d->bytes = tier_units(geometry) * TIER_UNIT;
-    int r = d->env->map_arena(d->env, d->bytes, &writable, &readable);
+    int r = check_limits(d, error);
+    if (r != KVO_OK)
+        return r;
+    r = d->env->map_arena(d->env, d->bytes, &writable, &readable);
     if (r != 0)
         return base_fail(error, base_status_of_errno(r),
                          "dram: cannot map an arena of %zu bytes (%s): give the tier less", d->bytes, strerror(-r));
