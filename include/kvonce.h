@@ -638,7 +638,8 @@ KVO_API int kvo_sync(kvo_store *store, const kvo_target *target, int level, uint
  * Removes blocks from every tier. When it returns no look-up finds them; at level
  * KVO_WRITTEN they are not back after a process crash, at KVO_SAFE not after a power cut.
  * Pinned memory stays readable until its last unpin. BY_SPACE removes the blocks, not
- * the space. answers as for sync; *removed (may be NULL) counts. Data.
+ * the space. answers as for sync, where KVO_SHORT also stands for a name that is not there, if what an
+ * earlier remove or an eviction left of it did not get to the level; *removed (may be NULL) counts. Data.
  */
 KVO_API int kvo_remove(kvo_store *store, const kvo_target *target, int level, uint64_t deadline_ns,
                        kvo_answer *answers, uint64_t *removed);

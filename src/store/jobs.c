@@ -285,7 +285,7 @@ static turn_end run_level(store_job *job)
     bool others = false;
     size_t count = job_count(job), first = job->next_block;
     if (job->kind == JOB_REMOVE) {
-        if (store_flush_media(s) != 0)
+        if (store_remove_flush(s, job->answers, count) != 0)
             job->status = KVO_SHORT;
         return TURN_DONE;
     }
@@ -334,7 +334,7 @@ static turn_end run_remove(store_job *job)
         return TURN_BUSY;
     if (cancelled(job) && job->status == KVO_BUSY)
         job->status = KVO_CANCELLED;
-    if (job->level == KVO_SAFE && store_flush_media(s) != 0)
+    if (job->level == KVO_SAFE && store_remove_flush(s, NULL, 0) != 0)
         job->status = KVO_SHORT;
     return TURN_DONE;
 }

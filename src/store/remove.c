@@ -101,13 +101,16 @@ static int remove_some(kvo_store *s, const kvo_handle *handles, size_t count, bo
     return failed ? KVO_SHORT : KVO_OK;
 }
 
-int store_flush_media(kvo_store *s)
+int store_remove_flush(kvo_store *s, kvo_answer *answers, size_t count)
 {
     int result = 0;
     for (unsigned t = 0; t < s->tier_count; t++) {
         int r = s->tiers[t].persistent && !s->ghost ? tier_flush(s->tiers[t].io) : 0;
         result = r != 0 ? r : result;
     }
+    for (size_t i = 0; result != 0 && i < count; i++)
+        if (answers[i].status == KVO_OK || answers[i].status == KVO_MISS)
+            answers[i].status = KVO_SHORT;
     return result;
 }
 
@@ -237,7 +240,8 @@ int kvo_remove(kvo_store *s, const kvo_target *target, int level, uint64_t deadl
         remove_window(s, &m);
     if (!target_listed(target))
         remove_evicted(s, target, NULL, &m);
-    if (level == KVO_SAFE && (m.evicted || m.removed) && store_flush_media(s) != 0)
+    if (level == KVO_SAFE && (m.evicted || m.removed) &&
+        store_remove_flush(s, m.answers, m.answers ? target_count(target) : 0) != 0)
         m.result = KVO_SHORT;
     if (removed)
         *removed = m.removed;

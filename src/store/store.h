@@ -324,7 +324,8 @@ int store_invalidate_copies(kvo_store *s, const uint32_t *records, size_t count,
 /* What the calls of these names check first: a kvo_status. */
 int store_prefetch_check(kvo_store *s, const kvo_names *names, const kvo_answer *answers);
 int store_sync_check(const kvo_store *s, const kvo_target *target, int level);
-int store_flush_media(kvo_store *s); /* 0 or a negative errno */
+/* The end of a remove at level KVO_SAFE: a flush, without which no answer may say that it is. 0 or a negative errno. */
+int store_remove_flush(kvo_store *s, kvo_answer *answers, size_t count);
 int store_remove_check(const kvo_store *s, const kvo_target *target, int level);
 /* Brings blocks into the first tier, without a use; deadline as store_deadline() makes it. tentative: as
    fetch_batch has it. */

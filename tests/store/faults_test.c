@@ -415,6 +415,37 @@ static void a_segment_without_its_header_gets_it_after_a_close(void **state)
     close_store();
 }
 
+/* Nor for a name that is not there: what an earlier remove left to be flushed may be its. */
+static void no_remove_is_safe_before_its_flush(void **state)
+{
+    (void)state;
+    faulty_open("disk:@0:64blk");
+    for (int as_job = 0; as_job < 2; as_job++) {
+        kvo_target target = target_of(1, 2);
+        kvo_answer answers[2];
+        kvo_queue *queue;
+        kvo_report report = {.status = -1};
+        size_t count;
+        put_safe(1);
+        assert_int_equal(kvo_queue_open(store, NULL, &queue), KVO_OK);
+        atomic_store(&faulty.flushes, ALWAYS);
+        if (as_job) {
+            assert_int_equal(kvo_submit_remove(queue, &target, KVO_SAFE, KVO_FOREVER, answers, NULL, &report.job), KVO_OK);
+            assert_int_equal(kvo_poll(queue, &report, 1, KVO_FOREVER, &count), KVO_OK);
+        } else {
+            report.status = kvo_remove(store, &target, KVO_SAFE, KVO_FOREVER, answers, NULL);
+        }
+        assert_int_equal(report.status, KVO_SHORT);
+        assert_int_equal(answers[0].status, KVO_SHORT);
+        assert_int_equal(answers[1].status, KVO_SHORT);
+        atomic_store(&faulty.flushes, 0);
+        assert_int_equal(kvo_remove(store, &target, KVO_SAFE, KVO_FOREVER, answers, NULL), KVO_OK);
+        assert_int_equal(answers[0].status, KVO_MISS);
+        assert_int_equal(kvo_queue_close(queue, KVO_FOREVER), KVO_OK);
+    }
+    close_store();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -435,6 +466,7 @@ int main(void)
         FIXTURE_TEST(a_prefetch_without_room_reads_nothing),
         FIXTURE_TEST(what_was_not_begun_is_not_counted_as_written),
         FIXTURE_TEST(a_segment_without_its_header_gets_it_after_a_close),
+        FIXTURE_TEST(no_remove_is_safe_before_its_flush),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,6 +46,12 @@ static ssize_t write_or_fail(base_env *env, int file, const struct iovec *iov, i
     return base_env_posix()->write(base_env_posix(), file, iov, count, offset);
 }
 
+static int flush_or_fail(base_env *env, int file)
+{
+    (void)env;
+    return falls(&faulty.flushes) ? -EIO : base_env_posix()->flush(base_env_posix(), file);
+}
+
 static void *alloc_or_fail(base_env *env, size_t bytes)
 {
     (void)env;
@@ -65,6 +71,7 @@ int faulty_try_open(const char *tiers, kvo_error *error)
     machine = *base_env_posix();
     machine.read = read_or_fail;
     machine.write = write_or_fail;
+    machine.flush = flush_or_fail;
     machine.alloc = alloc_or_fail;
     int r = kvo_parse_tiers(text, configs, &count, paths, sizeof paths, error);
     kvo_options o = options;

@@ -15,6 +15,7 @@ typedef struct faulty_calls {
     _Atomic int all_reads;    /* these, and every other read */
     _Atomic int block_writes; /* header and payload */
     _Atomic int page_writes;  /* whatever is smaller: dead headers, headers of segments, notes */
+    _Atomic int flushes;
     _Atomic int allocs_until; /* n: the nth from now fails, once; 0: none does */
     _Atomic long reads_made;  /* of blocks */
 } faulty_calls;
