@@ -5,19 +5,9 @@
  * KVO_TEST_KILLS: how often, 200 unless given; KVO_TEST_SECONDS: for how long instead; KVO_TEST_SEED: what is done
  * and when it is killed, as far as a machine does the same thing twice.
  */
-#include <errno.h>
-#include <ftw.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "life.h"
+#include "rounds.h"
 
 enum { STORES = 4 };
 
@@ -32,29 +22,6 @@ static const struct {
     {":4M", "dram:4M,disk:", false},
 };
 
-static uint64_t seed, chance;
-
-static uint32_t draw(uint32_t below)
-{
-    chance = chance * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)((chance >> 33) % below);
-}
-
-static uint64_t now_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
-}
-
-static void rest_us(uint64_t us)
-{
-    struct timespec t = {(time_t)(us / 1000000u), (long)(us % 1000000u) * 1000};
-    nanosleep(&t, NULL);
-}
-
-/* ---- rounds ---- */
-
 enum { IN_WORK, IN_OPENING, IN_CLOSING, PLACES };
 
 static const char *const places[PLACES] = {"at work", "while opening", "while closing"};
@@ -64,75 +31,33 @@ typedef struct span {
     uint64_t open_us, close_us;
 } span;
 
-static void wait_for_phase(pid_t child, const life *l, uint32_t phase)
-{
-    siginfo_t ended = {0};
-    while (l->known->phase < phase && ended.si_pid == 0) {
-        rest_us(100);
-        waitid(P_PID, (id_t)child, &ended, WEXITED | WNOHANG | WNOWAIT);
-    }
-}
-
-static pid_t start(int (*body)(const life *l, bool a, bool b), const life *l, bool a, bool b)
-{
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        _exit(body(l, a, b));
-    }
-    return child;
-}
-
-static int write_body(const life *l, bool a, bool b)
-{
-    (void)a, (void)b;
-    return life_write(l);
-}
-
 /* Whether it was killed, and not faster. */
 static bool kill_one(const life *l, int where, span *s)
 {
-    int status;
-    l->known->phase = l->known->close_now = 0;
-    pid_t child = start(write_body, l, false, false);
-    wait_for_phase(child, l, KNOWN_OPENING);
-    uint64_t begin = now_us();
+    pid_t child = rounds_write(l);
+    rounds_wait_for(child, l, KNOWN_OPENING);
+    uint64_t begin = rounds_now_us();
     if (where == IN_OPENING) {
-        rest_us(draw((uint32_t)(s->open_us * 5 / 4 + 1000)));
+        rounds_rest_us(rounds_draw((uint32_t)(s->open_us * 5 / 4 + 1000)));
     } else {
-        wait_for_phase(child, l, KNOWN_WORKING);
-        s->open_us = now_us() - begin;
-        rest_us(draw(60000));
+        rounds_wait_for(child, l, KNOWN_WORKING);
+        s->open_us = rounds_now_us() - begin;
+        rounds_rest_us(rounds_draw(60000));
     }
     if (where == IN_CLOSING) {
         l->known->close_now = 1;
-        wait_for_phase(child, l, KNOWN_CLOSING);
-        rest_us(draw((uint32_t)(s->close_us * 5 / 4 + 1000)));
+        rounds_wait_for(child, l, KNOWN_CLOSING);
+        rounds_rest_us(rounds_draw((uint32_t)(s->close_us * 5 / 4 + 1000)));
     }
-    kill(child, SIGKILL);
-    waitpid(child, &status, 0);
-    if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
-        known_say(l->known, __LINE__, "the writer died of signal %d", WTERMSIG(status));
-    return WIFSIGNALED(status);
+    return rounds_kill(child, l);
 }
 
 static void check_one(const life *l, bool verifies, bool closes, span *s)
 {
-    int status;
-    uint64_t begin = now_us();
-    pid_t child = start(life_check, l, verifies, closes);
-    waitpid(child, &status, 0);
+    uint64_t begin = rounds_now_us();
+    rounds_check(l, verifies, closes);
     if (closes)
-        s->close_us = (now_us() - begin) / 4;
-    if (status != 0)
-        known_say(l->known, __LINE__, "the checker ended with status %x", (unsigned)status);
-}
-
-static int remove_entry(const char *path, const struct stat *about, int kind, struct FTW *walk)
-{
-    (void)about, (void)kind, (void)walk;
-    return remove(path);
+        s->close_us = (rounds_now_us() - begin) / 4;
 }
 
 typedef struct loop {
@@ -140,7 +65,7 @@ typedef struct loop {
     uint64_t end_us; /* instead of a count, if not 0 */
 } loop;
 
-static bool more(const loop *p) { return p->end_us ? now_us() < p->end_us : p->kills < p->count; }
+static bool more(const loop *p) { return p->end_us ? rounds_now_us() < p->end_us : p->kills < p->count; }
 
 static bool run(life *lives, loop *p)
 {
@@ -148,19 +73,19 @@ static bool run(life *lives, loop *p)
     for (unsigned round = 0; more(p); round++) {
         life *l = &lives[round % STORES];
         span *s = &spans[round % STORES];
-        uint32_t kind = draw(8);
+        uint32_t kind = rounds_draw(8);
         int where = kind == 0 ? IN_OPENING : kind == 1 ? IN_CLOSING : IN_WORK;
-        l->seed = seed + round;
-        l->io_engine = draw(3) ? KVO_IO_AUTO : KVO_IO_THREADS;
+        l->seed = rounds_seed + round;
+        l->io_engine = rounds_draw(3) ? KVO_IO_AUTO : KVO_IO_THREADS;
         bool killed = kill_one(l, where, s);
         p->kills += killed;
         p->by_place[where] += killed;
         if (l->known->wrong_line == 0)
-            check_one(l, draw(8) == 0, draw(4) == 0, s);
+            check_one(l, rounds_draw(8) == 0, rounds_draw(4) == 0, s);
         if (l->known->wrong_line == 0)
             continue;
         printf("round %u, %s, killed %s: line %u: %s (KVO_TEST_SEED=%llu; the directory stays)\n", round, l->tiers,
-               places[where], l->known->wrong_line, l->known->wrong, (unsigned long long)seed);
+               places[where], l->known->wrong_line, l->known->wrong, (unsigned long long)rounds_seed);
         return false;
     }
     return true;
@@ -186,13 +111,6 @@ static void report(const life *lives, const loop *p)
            (unsigned long long)policies, (unsigned long long)evictions, (unsigned long long)returned);
 }
 
-/* A number of the environment. */
-static uint64_t asked(const char *name, uint64_t otherwise)
-{
-    const char *given = getenv(name);
-    return given && *given ? strtoull(given, NULL, 10) : otherwise;
-}
-
 static bool make_lives(life *lives, const char *root, char tiers[STORES][256])
 {
     for (unsigned i = 0; i < STORES; i++) {
@@ -210,21 +128,18 @@ static bool make_lives(life *lives, const char *root, char tiers[STORES][256])
 
 int main(void)
 {
-    const char *base = getenv("TMPDIR");
     char root[128], tiers[STORES][256];
     life lives[STORES];
-    uint64_t seconds = asked("KVO_TEST_SECONDS", 0);
-    loop p = {.count = (unsigned)asked("KVO_TEST_KILLS", 200), .end_us = seconds ? now_us() + seconds * 1000000u : 0};
-    seed = asked("KVO_TEST_SEED", (uint64_t)time(NULL));
-    chance = seed * 0x9e3779b97f4a7c15u;
-    snprintf(root, sizeof root, "%s/kvonce-kill-XXXXXX", base && strlen(base) < 64 ? base : "/tmp");
-    if (mkdtemp(root) == NULL || !make_lives(lives, root, tiers)) {
+    uint64_t us = rounds_asked("KVO_TEST_SECONDS", 0) * 1000000u;
+    loop p = {.count = (unsigned)rounds_asked("KVO_TEST_KILLS", 200), .end_us = us ? rounds_now_us() + us : 0};
+    rounds_begin();
+    if (!rounds_directory(root, sizeof root, "kill") || !make_lives(lives, root, tiers)) {
         perror(root);
         return 1;
     }
     bool right = run(lives, &p);
     report(lives, &p);
     if (right)
-        nftw(root, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+        rounds_remove(root);
     return !right;
 }

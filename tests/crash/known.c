@@ -95,7 +95,8 @@ void known_on_event(void *context, const kvo_event *event)
 {
     known *k = context;
     uint64_t number;
-    if (event->type != KVO_EVENT_END || event->cause == KVO_CAUSE_REMOVE)
+    /* What ends because its medium failed is no eviction: it must be there when the medium is. */
+    if (event->type != KVO_EVENT_END || event->cause == KVO_CAUSE_REMOVE || event->cause == KVO_CAUSE_FAILED)
         return;
     memcpy(&number, event->name, 8);
     if (number == 0 || number > KNOWN_NAMES) {

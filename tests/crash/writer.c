@@ -373,7 +373,7 @@ int life_open(const life *l, uint32_t flags, kvo_store **store, kvo_space *space
     o.event_context = l->known;
     int r = l->open(l->tiers, &o, store, &error);
     if (r != KVO_OK || (flags & KVO_OPEN_READ_ONLY)) {
-        if (r != KVO_OK && r != KVO_E_NOT_FOUND)
+        if (r != KVO_OK && r != KVO_E_NOT_FOUND && !l->device_dies)
             known_say(l->known, __LINE__, "open: %s", error.text);
         return r;
     }
@@ -382,7 +382,7 @@ int life_open(const life *l, uint32_t flags, kvo_store **store, kvo_space *space
     config.block_positions = 16;
     config.block_bytes_max = KNOWN_PAYLOAD_MAX;
     r = kvo_space_open(*store, &config, space, &error);
-    if (r != KVO_OK)
+    if (r != KVO_OK && !l->device_dies)
         known_say(l->known, __LINE__, "space: %s", error.text);
     return r;
 }
