@@ -280,7 +280,7 @@ static int write_head(writing *w)
     w->first = w->filled = 0;
     disk_checkpoint_head *h = &page_new(w, DISK_CHECKPOINT_HEAD)->of.head;
     h->tiers = w->close->tier_count;
-    h->sequence = d->super.sequence + 1;
+    h->sequence = disk_super_next(d);
     h->write_number = atomic_load(d->write_number);
     h->slots = w->slots;
     h->spaces_checksum = disk_note_checksum(d, TIER_NOTE_SPACES);

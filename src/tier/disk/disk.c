@@ -124,7 +124,8 @@ static int each_entry(void *context, const char *name)
     return 1;
 }
 
-/* The new directory's own entry. Where the parent cannot be flushed, a power cut may cost the directory. */
+/* The new directory's own entry; also where somebody else made it, or one of us who died before he came to this.
+   Where the parent cannot be flushed, a power cut may cost the directory. */
 static void flush_parent(disk *d)
 {
     char parent[4096];
@@ -150,8 +151,6 @@ static int check_directory(disk *d, kvo_error *error)
         if (r != 0 && r != -EEXIST)
             return base_fail(error, base_status_of_errno(r), "%s: cannot create the directory: %s", d->path,
                              strerror(-r));
-        if (r == 0)
-            flush_parent(d);
     }
     int r = d->env->list(d->env, d->path, each_entry, foreign);
     if (r > 0)
@@ -291,6 +290,7 @@ static int create(disk *d, kvo_error *error)
         return base_fail(error, KVO_E_NOT_FOUND, "%s: no store there", d->path);
     if (d->env->random(d->env, d->super.uuid, 16) != 0)
         return base_fail(error, KVO_E_IO, "%s: no randomness for the store's id", d->path);
+    flush_parent(d);
     d->super.created_s = d->env->wall_s(d->env);
     d->tier.state.epoch_s = d->super.created_s;
     d->recovered = true;
@@ -455,16 +455,19 @@ static int disk_resize(tier_medium *t, const tier_geometry *geometry, kvo_error 
     return r;
 }
 
-/* The superblock says the new size before the file gets smaller; it got larger before. */
+/* The superblock says the new size before the file gets smaller; it got larger before. What is read from it may be of
+   a process that died before it was flushed. */
 static int disk_begin(tier_medium *t, kvo_error *error)
 {
     disk *d = disk_of(t);
     uint64_t had = 0;
     if (d->read_only)
         return KVO_OK;
-    int r = disk_super_store(d, false);
+    int r = disk_super_flush(d);
     if (r == 0)
-        r = d->env->flush(d->env, d->super_file);
+        r = disk_super_store(d, false);
+    if (r == 0)
+        r = disk_super_flush(d);
     if (r == 0)
         r = d->env->file_bytes(d->env, d->data_file, &had);
     if (r == 0 && had > t->data_bytes)
@@ -495,14 +498,17 @@ static int disk_flush(tier_medium *t)
     pthread_mutex_lock(&d->lock);
     uint64_t mark = disk_mark(d);
     pthread_mutex_unlock(&d->lock);
-    int files[] = {d->data_file,        d->policy_file,      d->notes[0].file[0], d->notes[0].file[1],
-                   d->notes[1].file[0], d->notes[1].file[1], d->super_file};
+    int files[] = {d->data_file,        d->policy_file,      d->notes[0].file[0],
+                   d->notes[0].file[1], d->notes[1].file[0], d->notes[1].file[1]};
     int result = 0;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         int r = d->env->flush(d->env, files[i]);
         if (r != 0)
             result = r;
     }
+    int r = disk_super_flush(d);
+    if (r != 0)
+        result = r;
     pthread_mutex_lock(&d->lock);
     if (result == 0 && mark > d->flushed)
         d->flushed = mark;

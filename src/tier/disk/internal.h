@@ -56,6 +56,7 @@ typedef struct disk {
     pthread_mutex_t lock; /* those below */
     struct disk_writer *writers; /* with writes on their way */
     uint64_t flushed;
+    uint64_t super_written, super_flushed; /* sequences: of the last write that succeeded, and of one that was flushed */
     disk_segment_now *on_medium;
     size_t on_medium_bytes;
     tier_stream *idle; /* streams */
@@ -113,7 +114,9 @@ int disk_checkpoint_write(tier_medium *t, const tier_checkpoint *close,
 
 /* super.c */
 int disk_super_load(disk *d, kvo_error *error);  /* a kvo_status; KVO_E_NOT_FOUND: no store yet */
+uint64_t disk_super_next(const disk *d);         /* sequence of the next one stored */
 int disk_super_store(disk *d, bool clean);       /* 0 or negative errno */
+int disk_super_flush(disk *d);
 int disk_state_write(tier_medium *t, const tier_state *state, bool clean);
 
 /* notes.c */

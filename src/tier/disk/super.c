@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The superblock: two copies, written in turn; the whole one with the higher sequence counts. */
+/* The superblock: two copies; the whole one with the higher sequence counts. A write goes over the copy that is not
+   needed: a power cut may tear all that is not flushed, so one that is flushed is always left alone. */
 #include <errno.h>
 #include <string.h>
 
@@ -39,6 +40,7 @@ static int judge_copies(disk *d, const disk_super *copies, kvo_error *error)
             best = &copies[i];
     if (best && geometry_sane(best)) {
         d->super = *best;
+        d->super_written = best->sequence;
         return KVO_OK;
     }
     /* Only the first write of all finds a copy that was never written. */
@@ -82,6 +84,10 @@ int disk_super_load(disk *d, kvo_error *error)
     return r;
 }
 
+/* A sequence goes to the copy of its parity: over the older copy, or once more over the newer one while that is
+   not flushed. */
+uint64_t disk_super_next(const disk *d) { return d->super.sequence + (d->super.sequence == d->super_flushed ? 1 : 2); }
+
 int disk_super_store(disk *d, bool clean)
 {
     disk_super *page = d->env->alloc(d->env, TIER_UNIT);
@@ -91,7 +97,7 @@ int disk_super_store(disk *d, bool clean)
     memcpy(d->super.magic, DISK_MAGIC_SUPER, 8);
     d->super.version = DISK_FORMAT_VERSION;
     d->super.clean = clean;
-    d->super.sequence++;
+    d->super.sequence = disk_super_next(d);
     d->super.segment_units = d->tier.geometry.segment_units;
     d->super.segment_count = d->tier.geometry.segment_count;
     d->super.last_units = d->tier.geometry.last_units;
@@ -105,7 +111,24 @@ int disk_super_store(disk *d, bool clean)
     pthread_mutex_unlock(&d->lock);
     disk_page_seal(page);
     int r = disk_pages_write(d, d->super_file, page->sequence % 2 * TIER_UNIT, page, TIER_UNIT);
+    pthread_mutex_lock(&d->lock);
+    if (r == 0)
+        d->super_written = page->sequence;
+    pthread_mutex_unlock(&d->lock);
     d->env->free(d->env, page, TIER_UNIT);
+    return r;
+}
+
+int disk_super_flush(disk *d)
+{
+    pthread_mutex_lock(&d->lock);
+    uint64_t written = d->super_written;
+    pthread_mutex_unlock(&d->lock);
+    int r = d->env->flush(d->env, d->super_file);
+    pthread_mutex_lock(&d->lock);
+    if (r == 0 && written > d->super_flushed)
+        d->super_flushed = written;
+    pthread_mutex_unlock(&d->lock);
     return r;
 }
 
