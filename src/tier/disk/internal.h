@@ -55,6 +55,7 @@ typedef struct disk {
 
     pthread_mutex_t lock; /* those below */
     struct disk_writer *writers; /* with writes on their way */
+    uint64_t failed; /* lowest number of a block's write that did not complete, of this opening; 0: none */
     uint64_t flushed;
     uint64_t super_written, super_flushed; /* sequences: of the last write that succeeded, and of one that was flushed */
     disk_segment_now *on_medium;

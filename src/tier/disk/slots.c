@@ -41,7 +41,8 @@ uint64_t disk_mark(disk *d)
     for (const disk_writer *w = d->writers; w; w = w->next)
         if (w->lowest <= mark)
             mark = w->lowest - 1;
-    return mark;
+    /* What it left may look whole. That its header is gone is sure only after a close in order, which needs no mark. */
+    return d->failed && d->failed <= mark ? d->failed - 1 : mark;
 }
 
 uint64_t disk_numbers_begin(disk *d, size_t count, disk_writer *writer)
@@ -86,7 +87,10 @@ static int segment_header_write(disk *d, const tier_io *io)
     return r;
 }
 
-/* The lock is the tier's own and is held over the page's write, so that a second writer waits for it. */
+/* Flushed before a slot of that stride is written: if a power cut took the header and left the slot, nobody would see
+   that block, with a write number that is given out again, until the segment has the same stride and epoch once more,
+   and then it would be back from before whatever was done to it. A segment changes rarely.
+   The lock is the tier's own and is held over both, so that a second writer waits for them. */
 int disk_segment_ready(disk *d, const tier_io *io)
 {
     disk_segment_now *now = &d->on_medium[io->segment];
@@ -95,6 +99,8 @@ int disk_segment_ready(disk *d, const tier_io *io)
     /* Epochs only rise: an older one comes late. */
     if (now->epoch <= io->epoch && (!now->known || now->stride != io->stride || now->epoch != io->epoch)) {
         r = segment_header_write(d, io);
+        if (r == 0)
+            r = d->env->flush(d->env, d->data_file);
         *now = (disk_segment_now){io->stride, io->epoch, r == 0};
     }
     pthread_mutex_unlock(&d->lock);

@@ -112,6 +112,15 @@ static void number_begin(disk *d, disk_stream *x, disk_transfer *t)
     t->number = atomic_fetch_add(d->write_number, 1) + 1;
 }
 
+/* Before its end. */
+static void number_failed(disk *d, const disk_transfer *t)
+{
+    pthread_mutex_lock(&d->lock);
+    if (d->failed == 0 || t->number < d->failed)
+        d->failed = t->number;
+    pthread_mutex_unlock(&d->lock);
+}
+
 static void number_end(disk *d, disk_stream *x, const disk_transfer *t)
 {
     uint64_t lowest = UINT64_MAX;
@@ -220,6 +229,8 @@ static void count_rest(disk_stream *x, const disk_transfer *t)
 
 static void finish_write(disk *d, disk_stream *x, const disk_transfer *t)
 {
+    if (t->io->result != 0)
+        number_failed(d, t);
     number_end(d, x, t);
     count_rest(x, t);
 }
