@@ -73,13 +73,13 @@ static void merge_delta(block_record *r, const tier_slot *slot)
 }
 
 /* Headers count demotions by the tiers of the store that wrote them, which may have been others. What
-   is certain is where the copies lie: under anchoring each came there once. */
-static void count_demotion(block_record *r, unsigned tier)
+   is certain is where the copies lie: under anchoring each came there once. One that a crash cut short never did. */
+static void count_demotions(block_record *r)
 {
     uint64_t life = word_load(&r->life);
     uint8_t delta[KVO_TIERS_MAX] = {0};
     for (unsigned i = 1; i < KVO_TIERS_MAX; i++)
-        delta[i] = i == tier || copy_valid(word_load(&r->copy[i]));
+        delta[i] = copy_valid(word_load(&r->copy[i]));
     word_store(&r->life, life_make(life_incarnation(life), life_rewrites(life), delta, life_flags(life)));
 }
 
@@ -158,7 +158,7 @@ static int found_live(recovery *v, const tier_slot *slot)
     }
     take_slot(v, record, slot);
     if (!s->read_only)
-        count_demotion(&s->records[record], v->t->number);
+        count_demotions(&s->records[record]);
     return 0;
 }
 
@@ -185,6 +185,8 @@ static void forget(kvo_store *s, uint32_t record, unsigned tier)
 {
     s->unfinished++;
     store_copy_drop(s, record, tier, true);
+    if (!s->read_only)
+        count_demotions(&s->records[record]);
     if (block_tiers(&s->records[record]) == 0) {
         index_remove(&s->index, identity_hash_of(&s->identities[record]), record);
         s->blocks--;
