@@ -106,13 +106,14 @@ static int begin(kvo_store *s, rewriting *w)
 static void give_up(kvo_store *s, rewriting *w)
 {
     block_record *r = &s->records[w->record];
-    bool dead = w->written && tier_invalidate(s->tiers[0].io, &w->slot, 1) == 0;
+    /* Flushed, or after a power cut the bytes that were refused would stand for those that may have been safe. */
+    bool dead = w->written && tier_invalidate(s->tiers[0].io, &w->slot, 1) == 0 && tier_flush(s->tiers[0].io) == 0;
     if (w->written)
         ledger_add(&s->ledger, s->tiers[0].account, LEDGER_WRITE, KVO_CAUSE_FAILED, store_tenant(s, w->record),
                    w->identity.payload_bytes, 1);
     store_lock(s);
-    if (w->written && !dead)
-        store_stale_add(s, 0, w->slot, w->identity.key_hash, false);
+    if (w->written && !dead) /* the header may be that of an older block still, whatever its name */
+        store_stale_add(s, 0, w->slot, 0, false);
     place_slot_free(&s->tiers[0].space, w->slot);
     if (w->closed)
         reopen(r, KVO_TIERS_MAX);
@@ -154,7 +155,14 @@ static int fill(kvo_store *s, rewriting *w, const kvo_segment *segments, uint32_
     w->generation = io.generation;
     w->written = io.begun;
     move_staging_give(s->engine, staging, TIER_UNIT + span);
-    return io.result == 0 ? KVO_OK : base_status_of_errno(io.result);
+    if (io.result != 0)
+        return base_status_of_errno(io.result);
+    /* What lay in this slot is written over. Were it still listed, forgetting the old bytes would wait for a slot that
+       we hold ourselves. */
+    store_lock(s);
+    store_stale_forget(&s->tiers[0], w->slot);
+    store_unlock(s);
+    return KVO_OK;
 }
 
 /* No new reader or transfer, and the old ones gone, those too that bring up a copy which was not there when we
