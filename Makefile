@@ -12,7 +12,7 @@
 #   make bench              the store beside what the machine can do: 8 minutes, 14 GiB of disk;
 #                           BENCH="--dir /mnt/nvme --json" hands options on
 #   make stress             eight threads over queues: 10 minutes, and 1 under thread sanitizer
-#   make soak               10,000 kills of a process at work, about an hour; SOAK_KILLS=N others,
+#   make soak               10,000 kills of a process at work; SOAK_KILLS=N others,
 #                           SOAK_SECONDS=N as long as that instead
 #   make clean
 

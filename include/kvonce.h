@@ -761,7 +761,7 @@ typedef struct kvo_tier_stat {
     char name[16]; /* "dram", "disk"; a second one of a kind is "disk2" */
     char path[256];
     int present;   /* 0: a tier of earlier runs, known from the ledger only */
-    int direct_io; /* disk: the file system took O_DIRECT at open */
+    int direct_io; /* disk: transfers go past the page cache; 0 also once the file system has refused that late */
     uint64_t capacity_bytes;  /* for payload and its headers; KVO_INFINITE */
     uint64_t capacity_blocks; /* slots of block_bytes, or of 64 KiB if that is unset */
     uint64_t used_bytes;

@@ -63,6 +63,10 @@ struct move_engine {
 /* In the caller's thread, through the environment. */
 void move_run_here(base_env *env, move_transfer *transfer);
 
+/* Of an errno value's text. */
+#define MOVE_NO_URING \
+    "io_uring is not to be had here (%s): a sandbox or kernel.io_uring_disabled forbids it, or the kernel is too old"
+
 void move_staging_open(move_engine *engine);
 void move_staging_close(move_engine *engine);
 void move_log(const move_engine *engine, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -92,10 +92,7 @@ void move_on_log(move_engine *e, void (*log)(void *context, const char *line), v
     e->log = log;
     e->log_context = context;
     if (e->no_uring)
-        move_log(e,
-                 "io_uring is not to be had here (%s): a sandbox or kernel.io_uring_disabled forbids it, or the kernel is "
-                 "too old; using threads",
-                 strerror(e->no_uring));
+        move_log(e, MOVE_NO_URING "; using threads", strerror(e->no_uring));
 }
 
 void move_log(const move_engine *e, const char *format, ...)

@@ -82,7 +82,7 @@ int kvo_touch(kvo_store *s, const kvo_target *target, kvo_answer *answers)
         return r;
     if (s->read_only)
         return KVO_E_STATE;
-    size_t count = target->by == KVO_BY_NAMES ? target->names.count : target->handle_count;
+    size_t count = target_count(target);
     uint64_t recency = atomic_fetch_add(&s->clock, count) + count;
     target_cursor cursor = {.target = target};
     for (target_hit hit; target_next(s, &cursor, &hit);) {

@@ -286,27 +286,18 @@ static void opens_and_closes(void)
         close_anyhow();
 }
 
-static void opens_larger(void)
+static void opens_with(const char *slots)
 {
     char tiers[200];
     snprintf(tiers, sizeof tiers, "%s", now->tiers);
-    char *at = strstr(tiers, "64blk");
-    memcpy(at, "96blk", 5);
+    memcpy(strstr(tiers, "64blk"), slots, 5);
     opened(tiers);
     if (store)
         close_anyhow();
 }
 
-static void opens_smaller(void)
-{
-    char tiers[200];
-    snprintf(tiers, sizeof tiers, "%s", now->tiers);
-    char *at = strstr(tiers, "64blk");
-    memcpy(at, "48blk", 5);
-    opened(tiers);
-    if (store)
-        close_anyhow();
-}
+static void opens_larger(void) { opens_with("96blk"); }
+static void opens_smaller(void) { opens_with("48blk"); }
 
 static void reserve_two(void)
 {

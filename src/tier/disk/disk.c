@@ -479,15 +479,12 @@ static int disk_begin(tier_medium *t, kvo_error *error)
                               strerror(-r));
 }
 
+/* Without the lock, which is held over writes: who asks how things stand does not wait for a device. */
 bool disk_direct_io(tier_medium *t)
 {
     disk *d = disk_of(t);
-    pthread_mutex_lock(&d->lock);
     bool direct = t->facts.direct_io && (d->env->is_direct == NULL || d->env->is_direct(d->env, d->data_file));
-    bool left = t->facts.direct_io && !direct;
-    t->facts.direct_io = direct;
-    pthread_mutex_unlock(&d->lock);
-    if (left)
+    if (t->facts.direct_io && !direct && !atomic_exchange(&d->left_direct, true))
         disk_log(d, "%s: the file system refused O_DIRECT after it took it; using the page cache", d->data_path);
     return direct;
 }

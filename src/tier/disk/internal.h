@@ -3,6 +3,7 @@
 #define DISK_INTERNAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "tier/disk/disk.h"
 #include "tier/disk/format.h"
@@ -53,6 +54,7 @@ typedef struct disk {
     bool half_created; /* open for reading: a directory whose creation a crash cut short */
     uint64_t mark;    /* slots written after this may be unfinished (after a crash) */
 
+    atomic_bool left_direct; /* the log has said that the file system refused O_DIRECT after it took it */
     pthread_mutex_t lock; /* those below */
     struct disk_writer *writers; /* with writes on their way */
     uint64_t failed; /* lowest number of a block's write that did not complete, of this opening; 0: none */
