@@ -94,6 +94,8 @@ void sim_image_flip(sim_image *image, const char *path, uint64_t bit)
 static void write_range(sim_file *f, const sim_change *c, const uint8_t *data, uint64_t from, uint64_t bytes)
 {
     uint64_t end = c->offset + from + bytes;
+    if (bytes == 0)
+        return;
     if (end > f->size)
         sim_file_resize(f, end);
     memcpy(f->bytes + c->offset + from, data + from, bytes);
