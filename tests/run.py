@@ -7,8 +7,8 @@
   plain         everything, with assertions, warnings are errors; suites `store` and
                 `disk` once more with the I/O engine of threads
   asan, tsan    suite `sanitize` under address+undefined and, but for suite `slow`, thread sanitizer
-  fault-*       a library with one rule broken on purpose: suite `fault` holds the tests that must
-                notice. They are declared with should_fail, so noticing counts as passed.
+  planted       a library with deliberate defects, one at a time: suite `planted` holds the tests that
+                must notice. They are declared with should_fail, so noticing counts as passed.
 
     run.py [--builds DIRECTORY] [BUILD ...]         default: all of them
 """
@@ -31,8 +31,7 @@ BUILDS = {
              ["--suite", "sanitize", "--timeout-multiplier", "4"], "clang"),
     "tsan": (["-Db_sanitize=thread", "-Db_lundef=false"],
              ["--suite", "sanitize", "--no-suite", "slow", "--timeout-multiplier", "8"], None),
-    "fault-anchor": (["-Dfault=anchor"], ["--suite", "fault"], None),
-    "fault-digest": (["-Dfault=digest"], ["--suite", "fault"], None),
+    "planted": (["--werror", "-Dplanted=true"], ["--suite", "planted"], None),
 }
 # Runs after the first one in the same build: (environment, options of meson test).
 MORE = {"plain": [({"KVONCE_IO": "threads"}, ["--suite", "store", "--suite", "disk"])]}

@@ -1,21 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "block/record.h"
 
+#include "base/planted.h"
+
+#define ONE_PIN (KVO_PLANTED(PIN) ? 0 : COPY_PIN)
+
 bool block_pin(block_record *r, unsigned tier, uint64_t *word)
 {
     uint64_t old = word_load(&r->copy[tier]);
     do {
         if (!copy_valid(old) || copy_pins(old) == COPY_PINS_MAX)
             return false;
-    } while (!atomic_compare_exchange_weak_explicit(&r->copy[tier], &old, old + COPY_PIN, memory_order_acq_rel,
+    } while (!atomic_compare_exchange_weak_explicit(&r->copy[tier], &old, old + ONE_PIN, memory_order_acq_rel,
                                                     memory_order_acquire));
-    *word = old + COPY_PIN;
+    *word = old + ONE_PIN;
     return true;
 }
 
 uint64_t block_unpin(block_record *r, unsigned tier)
 {
-    return atomic_fetch_sub_explicit(&r->copy[tier], COPY_PIN, memory_order_acq_rel) - COPY_PIN;
+    return atomic_fetch_sub_explicit(&r->copy[tier], ONE_PIN, memory_order_acq_rel) - ONE_PIN;
 }
 
 void block_touch(block_record *r, uint64_t recency)

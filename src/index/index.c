@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/planted.h"
 
 /* Six blocks a bucket of ten. Names are hashes, so at first one bucket in 23 overflows (Poisson); as entries
    never move, overflow buckets stay in use while their home has room again, and for random comings and goings
@@ -117,7 +118,7 @@ static bool still(const index_table *ix, uint32_t record, uint64_t before, uint6
 static bool entry_is(const index_table *ix, uint32_t record, const block_identity *key, uint64_t *life)
 {
     uint64_t before = word_load(&ix->records[record].life);
-    while (life_has(before, LIFE_USED) && identity_same(&ix->identities[record], key)) {
+    while (life_has(before, LIFE_USED) && (identity_same(&ix->identities[record], key) || KVO_PLANTED(NAME))) {
         if (still(ix, record, before, life))
             return true;
         if (life_incarnation(before) == life_incarnation(*life))
@@ -190,8 +191,8 @@ static bool entry_named(const index_batch *batch, uint32_t record, size_t i, uin
 {
     const index_table *ix = batch->index;
     uint64_t before = word_load(&ix->records[record].life);
-    return life_has(before, LIFE_USED) && identity_named(&ix->identities[record], &batch->names, i) &&
-           still(ix, record, before, life);
+    bool named = identity_named(&ix->identities[record], &batch->names, i) || KVO_PLANTED(NAME);
+    return life_has(before, LIFE_USED) && named && still(ix, record, before, life);
 }
 
 /* The candidate was another's, or has left meanwhile: all entries, as they are now. */

@@ -7,6 +7,7 @@
 
 #include "base/bits.h"
 #include "base/check.h"
+#include "base/planted.h"
 
 #define BUFFER_MAX (PLACE_VICTIMS_MAX * 16)
 #define WIDTH_MAX (BUFFER_MAX / 2) /* most candidates of a scan */
@@ -78,7 +79,7 @@ static bool keeps_parent(const place_query *q, const block_record *r, bool anywh
     uint64_t life = word_load(&r->life);
     if (!life_has(life, LIFE_USED) || life_has(life, LIFE_DOOMED))
         return false;
-    return anywhere || copy_state(word_load(&r->copy[q->tier])) != BLOCK_EMPTY;
+    return !KVO_PLANTED(PARENT) && (anywhere || copy_state(word_load(&r->copy[q->tier])) != BLOCK_EMPTY);
 }
 
 /* The record of the parent, if the link is still true. */
@@ -93,12 +94,8 @@ static uint32_t parent_of(const place_query *q, uint32_t record)
 
 static uint64_t key_of(const place_query *q, uint32_t record, uint64_t policy, uint64_t touch)
 {
-#ifdef KVO_FAULT_NO_ANCHOR
-    if (q->tier > 0)
+    if (KVO_PLANTED(ANCHOR) && q->tier > 0)
         touch = touch_make(q->tier_recency[record], touch_uses(touch));
-#else
-    (void)record;
-#endif
     return place_key(&q->rules, policy, touch, q->tier);
 }
 
@@ -336,11 +333,7 @@ place_found place_victims(place_scan *scan, const place_query *q, place_victim *
 {
     KVO_ASSERT(q->want >= 1 && q->want <= PLACE_VICTIMS_MAX && words_for(q->record_end) <= scan->words);
     place_found found = {0};
-#ifdef KVO_FAULT_NO_ANCHOR
-    bool anywhere = false;
-#else
-    bool anywhere = q->tier + 1 == q->tier_count;
-#endif
+    bool anywhere = q->tier + 1 == q->tier_count && !KVO_PLANTED(ANCHOR);
     found.count = choose_lowest(scan, q, anywhere, out, &found);
     if (found.eligible == 0 || found.changed)
         return found;

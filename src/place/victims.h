@@ -29,9 +29,7 @@ typedef struct place_query {
     unsigned tier;
     unsigned tier_count;
     bool anchored;    /* lower copies of blocks that are resident above stay */
-#ifdef KVO_FAULT_NO_ANCHOR
-    const uint64_t *tier_recency; /* by record: last use in this tier alone, as ordinary tiers have it */
-#endif
+    const uint64_t *tier_recency; /* as in store_tier */
     uint32_t want;    /* 1 .. PLACE_VICTIMS_MAX */
     const place_segments *segments; /* with stride: only blocks in segments of it; NULL = any */
     uint32_t stride; /* of place_victim_segment(): the one that is wanted */

@@ -67,7 +67,8 @@ static void demoted_ok(kvo_store *s, const demotion *d, unsigned to)
     if (delta > atomic_load(&t->max_delta))
         atomic_store(&t->max_delta, delta);
     unsigned format = copy_format(word_load(&r->copy[d->from]));
-    store_copy_set(s, d->record, to, copy_make(d->slot, BLOCK_VALID, format, d->io.generation));
+    unsigned generation = d->io.generation + (KVO_PLANTED(GENERATION) ? 1u : 0u);
+    store_copy_set(s, d->record, to, copy_make(d->slot, BLOCK_VALID, format, generation));
     unsigned tenant = store_tenant(s, d->record);
     ledger_add(&s->ledger, s->tiers[d->from].account, LEDGER_READ, d->cause, tenant, bytes, 1);
     ledger_add(&s->ledger, t->account, LEDGER_WRITE, d->cause, tenant, bytes, 1);
@@ -81,10 +82,11 @@ static void demoted_badly(kvo_store *s, const demotion *d, unsigned to)
     word_store(&s->records[d->record].copy[to], 0);
     /* The slot may hold half of this block over an older one: its header has to go. */
     store_stale_add(s, to, d->slot, 0, false);
-    place_slot_free(&t->space, d->slot);
+    if (!KVO_PLANTED(LEAK))
+        place_slot_free(&t->space, d->slot);
     if (d->io.begun)
-        ledger_add(&s->ledger, t->account, LEDGER_WRITE, KVO_CAUSE_FAILED, store_tenant(s, d->record),
-                   identity_payload_of(&s->identities[d->record]), 1);
+        ledger_add(&s->ledger, t->account, LEDGER_WRITE, KVO_PLANTED(LEDGER) ? d->cause : KVO_CAUSE_FAILED,
+                   store_tenant(s, d->record), identity_payload_of(&s->identities[d->record]), 1);
     ledger_count(&s->ledger, t->account, LEDGER_IO_ERRORS, 1);
     store_log(s, "%s: writing a block failed: %s", t->path[0] ? t->path : t->name, strerror(-d->io.result));
     *d->result = base_status_of_errno(d->io.result);
@@ -116,6 +118,8 @@ static bool demotion_begin(kvo_store *s, demotion *d, unsigned to)
     *d->result = KVO_GONE;
     if (!life_live(life))
         return false;
+    if (KVO_PLANTED(DEMOTE_TWICE))
+        store_copy_drop(s, d->record, to, true);
     *d->result = copy_valid(word_load(&r->copy[to])) ? KVO_OK : KVO_BUSY;
     if (copy_state(word_load(&r->copy[to])) != BLOCK_EMPTY)
         return false;
@@ -138,7 +142,8 @@ static bool demotion_room(kvo_store *s, demotion *d, unsigned to)
     *d->result = store_room(s, to, identity_payload_of(&s->identities[d->record]), 0, &d->slot, &waited);
     if (*d->result == KVO_OK) {
         unsigned format = copy_format(word_load(&r->copy[d->from]));
-        word_store(&r->copy[to], copy_make(d->slot, BLOCK_FILLING, format, 0));
+        unsigned state = KVO_PLANTED(EARLY_DEMOTE) ? BLOCK_VALID : BLOCK_FILLING;
+        word_store(&r->copy[to], copy_make(d->slot, state, format, 0));
         return true;
     }
     unmove(s, d);
@@ -282,7 +287,7 @@ static void demote_some(kvo_store *s, demotion *list, size_t n, unsigned to)
         list[i].io = s->ghost ? (tier_io){0} : ios[i];
         if (list[i].io.result != 0 && reads[i].begun)
             count_wasted(s, &list[i]);
-        if (list[i].io.result == 0)
+        if (list[i].io.result == 0 || KVO_PLANTED(FAILED_WRITE))
             demoted_ok(s, &list[i], to);
         else if (reads[i].result != 0)
             source_bad(s, &list[i], to, reads[i].result, lost[i]);

@@ -131,7 +131,8 @@ static void claim_room(kvo_store *s, const fetch_batch *batch, fetch_item *item)
            store_wait(s, batch->deadline))
         status = room_above(s, batch, item);
     bool room = status == KVO_OK;
-    word_store(first, room ? copy_make(item->slot, BLOCK_FILLING, 0, 0) : 0);
+    unsigned state = KVO_PLANTED(EARLY_PROMOTE) ? BLOCK_VALID : BLOCK_FILLING;
+    word_store(first, room ? copy_make(item->slot, state, 0, 0) : 0);
     if (room)
         return;
     go_past(s, batch, item);
@@ -343,9 +344,8 @@ static void promoted(kvo_store *s, fetch_item *item)
     uint64_t below = word_load(&s->records[item->record].copy[item->tier]);
     store_copy_set(s, item->record, 0, copy_make(item->slot, BLOCK_VALID, copy_format(below), 0) + COPY_PIN);
     ledger_count(&s->ledger, from, LEDGER_PROMOTIONS, 1);
-#ifdef KVO_FAULT_NO_ANCHOR
-    s->tiers[item->tier].tier_recency[item->record] = atomic_load(&s->clock);
-#endif
+    if (KVO_PLANTED(ANCHOR))
+        s->tiers[item->tier].tier_recency[item->record] = atomic_load(&s->clock);
     ledger_add(&s->ledger, from, LEDGER_READ, KVO_CAUSE_PROMOTE, tenant, bytes, 1);
     ledger_add(&s->ledger, s->tiers[0].account, LEDGER_WRITE, KVO_CAUSE_PROMOTE, tenant, bytes, 1);
     store_event(s, KVO_EVENT_PROMOTE, KVO_CAUSE_NONE, 0, item->record);

@@ -48,7 +48,8 @@ static int hold_one(kvo_store *s, const kvo_names *names, size_t i, uint64_t tok
     s->hold_free = s->holds[index].next;
     s->holds[index] = (store_hold){.token = token, .deadline_ns = deadline, .record = record};
     s->holds[index].incarnation = life_incarnation(life);
-    word_change(&s->records[record].life, 0, LIFE_FLAG(LIFE_HELD));
+    if (!KVO_PLANTED(HOLD))
+        word_change(&s->records[record].life, 0, LIFE_FLAG(LIFE_HELD));
     s->held++;
     store_answer(s, record, answer);
     return KVO_OK;

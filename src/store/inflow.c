@@ -24,8 +24,10 @@ static void done(kvo_store *s, store_inflow *in, store_inflow_block *b)
     if (b->staging)
         move_staging_give(s->engine, b->staging, b->staging_bytes);
     in->used &= ~(1u << (b - in->blocks));
-    answer->status = b->io.result < 0 ? store_seal_failed(s, b->record, &b->io)
-                                      : store_seal(s, b->record, b->io.generation);
+    bool failed = b->io.result < 0 && !KVO_PLANTED(FAILED_WRITE);
+    answer->status = failed ? store_seal_failed(s, b->record, &b->io)
+                     : KVO_PLANTED(EARLY_SEAL) ? KVO_STORED
+                                               : store_seal(s, b->record, b->io.generation);
     if (b->put)
         answer->handle = handle; /* also if it is gone again: a level asked for then says so */
     if (answer->status == KVO_STORED && store_by_handle(s, handle) == b->record)
@@ -118,6 +120,8 @@ static void go(kvo_store *s, store_inflow *in, store_inflow_block *b)
     }
     while (tier_stream_full(in->stream, b->io.identity.payload_bytes))
         land(s, in);
+    if (KVO_PLANTED(EARLY_SEAL))
+        store_seal(s, b->record, 0);
     tier_stream_add(in->stream, &b->io);
     if (s->options.flags & KVO_OPEN_STEPPED) /* which one lands first would decide what is evicted next */
         store_inflow_drain(s, in);

@@ -17,6 +17,8 @@ static int find(kvo_store *s, index_batch *batch, size_t i, kvo_answer *answer)
     if (!life_has(life, LIFE_SEALED))
         return answer->status = KVO_PENDING;
     store_answer(s, record, answer);
+    if (KVO_PLANTED(LOOKUP))
+        store_touch(s, record, 0);
     /* The record may have got another block since the name was compared. */
     if (answer->tier_mask == 0 || life_incarnation(word_load(&s->records[record].life)) != life_incarnation(life)) {
         *answer = no_answer;

@@ -311,11 +311,11 @@ static int tables_of_tier(kvo_store *s, unsigned i, const plan *p)
     t->queued = env->alloc(env, bits_bytes(p->records_max));
     if (t->queue == NULL || t->queued == NULL)
         return KVO_E_MEMORY;
-#ifdef KVO_FAULT_NO_ANCHOR
-    t->tier_recency = env->alloc(env, p->records_max * sizeof *t->tier_recency);
-    if (t->tier_recency == NULL)
-        return KVO_E_MEMORY;
-#endif
+    if (KVO_PLANTED(ANCHOR)) {
+        t->tier_recency = env->alloc(env, p->records_max * sizeof *t->tier_recency);
+        if (t->tier_recency == NULL)
+            return KVO_E_MEMORY;
+    }
     if (!on_medium(s, i))
         return KVO_OK;
     t->policy_pages = (policy_places(g) + 63) / 64;
@@ -389,9 +389,7 @@ void store_destroy(kvo_store *s)
         free_if(s, t->queued, bits_bytes(s->records_max));
         free_if(s, t->dirty, t->dirty_bytes);
         store_stale_close(t, s->env);
-#ifdef KVO_FAULT_NO_ANCHOR
         free_if(s, t->tier_recency, s->records_max * sizeof *t->tier_recency);
-#endif
     }
     move_close(s->engine);
     index_close(&s->index);
@@ -429,11 +427,7 @@ static kvo_store *new_store(base_env *env, const kvo_options *o, uint32_t tier_c
     s->tier_count = tier_count;
     s->home = KVO_NO_TIER;
     s->epoch_s = env->wall_s(env);
-#ifdef KVO_FAULT_NO_ANCHOR
-    s->anchored = false;
-#else
-    s->anchored = !s->exclusive;
-#endif
+    s->anchored = !s->exclusive && !KVO_PLANTED(ANCHOR);
     pthread_mutex_init(&s->lock, NULL);
     base_cond_init(&s->changed);
     base_cond_init(&s->mover_wake);

@@ -96,7 +96,7 @@ static int write_pages(kvo_store *s, store_tier *t, policy_record *memory)
             bits_clear(t->dirty, page + n);
             n++;
         }
-        int r = n ? t->io->ops->policy_write(t->io, page, n, memory) : 0;
+        int r = n && !KVO_PLANTED(POLICY_PAGE) ? t->io->ops->policy_write(t->io, page, n, memory) : 0;
         for (uint32_t i = 0; r != 0 && i < n; i++) /* still to do */
             bits_set(t->dirty, page + i);
         result = r ? r : result;

@@ -72,10 +72,11 @@ static int name_taken(kvo_store *s, const block_identity *identity, uint64_t dea
     for (;;) {
         uint64_t life;
         *record = index_find(&s->index, identity, &life);
-        if (*record == BLOCK_NONE)
+        if (*record == BLOCK_NONE || KVO_PLANTED(FIRST_SEAL))
             return KVO_OK;
+        bool same = identity_payload_of(&s->identities[*record]) == identity->payload_bytes || KVO_PLANTED(LENGTH);
         if (life_has(life, LIFE_SEALED))
-            return identity_payload_of(&s->identities[*record]) == identity->payload_bytes ? KVO_EXISTS : KVO_SIZE;
+            return same ? KVO_EXISTS : KVO_SIZE;
         if (deadline == 0 || !store_wait(s, deadline))
             return KVO_BUSY;
     }
@@ -274,13 +275,7 @@ void store_abort(kvo_store *s, uint32_t record)
 
 bool store_digest_same(const uint8_t a[16], const uint8_t b[16])
 {
-#ifdef KVO_FAULT_NO_DIGEST
-    (void)a;
-    (void)b;
-    return true;
-#else
-    return memcmp(a, b, 16) == 0;
-#endif
+    return KVO_PLANTED(DIGEST) || memcmp(a, b, 16) == 0;
 }
 
 uint64_t store_segments_bytes(const kvo_segment *segments, uint32_t count)

@@ -512,6 +512,8 @@ int kvo_poll(kvo_queue *q, kvo_report *reports, size_t capacity, uint64_t timeou
         store_job *job = taken;
         taken = job->next;
         report(job, &reports[i]);
+        if (KVO_PLANTED(REPORT_TWICE) && !taken && *count < capacity)
+            reports[(*count)++] = reports[i];
         memory_give(s, job, job->alloc_bytes);
     }
     return KVO_OK;

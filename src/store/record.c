@@ -71,7 +71,7 @@ void store_record_free(kvo_store *s, uint32_t record)
         bits_clear(s->tiers[t].queued, record);
     }
     /* The new incarnation comes first: readers of the identity notice that it may change. */
-    uint32_t incarnation = life_incarnation(word_load(&r->life)) + 1;
+    uint32_t incarnation = life_incarnation(word_load(&r->life)) + (KVO_PLANTED(INCARNATION) ? 0u : 1u);
     word_store(&r->life, life_make(incarnation ? incarnation : 1, 0, NULL, 0));
     word_store(&r->tree, tree_make(s->free_first - 1, 0));
     s->free_first = record + 1;
@@ -157,9 +157,8 @@ void store_copy_set(kvo_store *s, uint32_t record, unsigned tier, uint64_t copy)
     store_tier *t = &s->tiers[tier];
     word_store(&s->records[record].copy[tier], copy);
     atomic_fetch_add(&t->resident, 1);
-#ifdef KVO_FAULT_NO_ANCHOR
-    t->tier_recency[record] = atomic_load(&s->clock);
-#endif
+    if (KVO_PLANTED(ANCHOR))
+        t->tier_recency[record] = atomic_load(&s->clock);
     atomic_store_explicit(&s->activity, 1, memory_order_relaxed);
     uint32_t parent = store_parent(s, record);
     if (parent != BLOCK_NONE)
@@ -333,7 +332,7 @@ void store_retire(kvo_store *s, uint32_t record, unsigned tier, int result)
     store_log(s, "%s: the copy at offset %llu %s; it is retired", s->tiers[tier].name,
               (unsigned long long)copy_slot(copy) * TIER_UNIT,
               result == -EBADMSG ? "does not match its digest" : strerror(-result));
-    if (!copy_valid(copy))
+    if (!copy_valid(copy) || KVO_PLANTED(QUARANTINE))
         return;
     word_change(&r->copy[tier], COPY_STATE_MASK, result == -EBADMSG ? bad : bad | COPY_UNREAD);
     store_event(s, KVO_EVENT_DROP, KVO_CAUSE_FAILED, tier, record);

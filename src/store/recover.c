@@ -89,7 +89,7 @@ static void take_slot(recovery *v, uint32_t record, const tier_slot *slot)
         v->numbers[record] = slot->write_number;
     store_copy_set(v->s, record, v->t->number,
                    copy_make(slot->slot, BLOCK_VALID, slot->format, (unsigned)(slot->write_number & 255u)));
-    if (slot->unfinished)
+    if (slot->unfinished && !KVO_PLANTED(UNFINISHED))
         v->unsure[v->unsure_count++] = record;
     if (touch_recency(slot->touch) > v->clock)
         v->clock = touch_recency(slot->touch);
@@ -133,7 +133,8 @@ static int found_live(recovery *v, const tier_slot *slot)
     if (v->listed && record != BLOCK_NONE && (here || !same))
         return -EBADMSG;
     /* The same name twice: the later write counts, in a tier and across tiers. */
-    if (record != BLOCK_NONE && (here || !same) && v->numbers[record] > slot->write_number) {
+    bool twice = record != BLOCK_NONE && (here || !same);
+    if (twice && (v->numbers[record] > slot->write_number) != KVO_PLANTED(WRITE_NUMBER)) {
         store_stale_add(s, v->t->number, slot->slot, slot->identity.key_hash, false);
         return 0;
     }
@@ -223,12 +224,13 @@ static void apply_policy(recovery *v, uint64_t place, const policy_record *p)
 {
     kvo_store *s = v->s;
     uint32_t record = store_record_at(v->t, place);
-    if (record == BLOCK_NONE || p->checksum != store_policy_checksum(p))
+    if (record == BLOCK_NONE || (p->checksum != store_policy_checksum(p) && !KVO_PLANTED(POLICY_TORN)))
         return;
     block_record *r = &s->records[record];
     uint64_t copy = word_load(&r->copy[v->t->number]);
-    if (p->key_hash != identity_hash_of(&s->identities[record]) || p->slot != copy_slot(copy) ||
-        p->generation != copy_generation(copy))
+    bool same = p->key_hash == identity_hash_of(&s->identities[record]) && p->slot == copy_slot(copy) &&
+                p->generation == copy_generation(copy);
+    if (!same && !KVO_PLANTED(POLICY_OTHER))
         return;
     if (touch_recency(p->touch) < touch_recency(word_load(&r->touch)))
         return;

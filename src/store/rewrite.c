@@ -203,7 +203,7 @@ static int forget_old(kvo_store *s, rewriting *w)
     if (r == -ETIMEDOUT)
         return KVO_BUSY;
     if (r == 0) {
-        r = store_invalidate_copies(s, &w->record, 1, w->level);
+        r = KVO_PLANTED(REWRITE) ? 0 : store_invalidate_copies(s, &w->record, 1, w->level);
         /* Memory ran short before the one header was touched. */
         w->invalidated = r != -ENOMEM || media_of(s, w->record) > 1;
     }
@@ -219,7 +219,7 @@ static void show(kvo_store *s, rewriting *w, kvo_answer *answer)
     uint64_t life = word_load(&r->life);
     word_store(&r->life, life_make(life_incarnation(life) + 1, life_rewrites(life) + 1, NULL, LIFE_USED));
     for (unsigned t = 0; t < s->tier_count; t++) {
-        if (copy_state(word_load(&r->copy[t])) == BLOCK_EMPTY)
+        if (copy_state(word_load(&r->copy[t])) == BLOCK_EMPTY || (t > 0 && KVO_PLANTED(REWRITE_LOWER)))
             continue;
         store_event(s, KVO_EVENT_DROP, KVO_CAUSE_REWRITE, t, w->record);
         store_copy_end(s, w->record, t);

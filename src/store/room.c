@@ -95,9 +95,7 @@ static place_query query_for(kvo_store *s, unsigned tier, uint32_t stride)
         .tier = tier,
         .tier_count = s->tier_count,
         .anchored = s->anchored,
-#ifdef KVO_FAULT_NO_ANCHOR
         .tier_recency = s->tiers[tier].tier_recency,
-#endif
         .want = place_batch(stride ? place_units(&s->tiers[tier].space) / stride : s->tiers[tier].slots),
         .segments = &s->tiers[tier].space,
         .stride = stride,
@@ -274,7 +272,8 @@ static void descent_list(const kvo_store *s, const store_tier *t, uint32_t look,
     d->count = 0;
     for (uint32_t i = 0; i < t->queue_count && i < look && d->count < most; i++) {
         const place_victim *v = &t->queue[t->queue_first + i];
-        if (v->key > best || !victim_stands(s, t, v) || below(s, v->record, t->number))
+        bool there = below(s, v->record, t->number) && !KVO_PLANTED(DEMOTE_TWICE);
+        if (v->key > best || !victim_stands(s, t, v) || there)
             continue;
         if (d->count == 0)
             most = batch_most(s, v->record);
@@ -591,7 +590,7 @@ static int make_room(kvo_store *s, unsigned tier, uint32_t stride, uint64_t best
         return KVO_OK;
     if (v->key > best)
         return KVO_BUSY;
-    if (below(s, v->record, tier) || tier + 1 == s->tier_count) {
+    if (below(s, v->record, tier) || tier + 1 == s->tier_count || KVO_PLANTED(LOSS)) {
         uint32_t record = v->record;
         if (evict(s, tier, record, v->orphan ? KVO_CAUSE_ORPHAN : KVO_CAUSE_NONE))
             queue_pop(t);

@@ -147,7 +147,7 @@ static void add(kvo_store *s, store_tier *t, store_stale stale)
 void store_stale_add(kvo_store *s, unsigned tier, uint32_t slot, uint64_t hash, bool keep)
 {
     store_tier *t = &s->tiers[tier];
-    if (!t->persistent || s->ghost || s->read_only)
+    if (!t->persistent || s->ghost || s->read_only || KVO_PLANTED(STALE))
         return;
     store_stale_forget(t, slot);
     add(s, t, (store_stale){.hash = hash, .slot = slot, .epoch = segment_of(t, slot)->epoch, .keep = keep});

@@ -20,6 +20,7 @@
 #include "base/env.h"
 #include "base/names.h"
 #include "base/options.h"
+#include "base/planted.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "block/digest.h"
@@ -102,9 +103,7 @@ typedef struct store_tier {
     uint64_t policy_pages;
     store_stale_table stale;
     unsigned described; /* spaces in its note when it was opened */
-#ifdef KVO_FAULT_NO_ANCHOR
-    uint64_t *tier_recency;
-#endif
+    uint64_t *tier_recency; /* planted(ANCHOR): last uses in this tier alone, as ordinary tiers have it; else NULL */
     size_t dirty_bytes;
 } store_tier;
 

@@ -446,6 +446,115 @@ static void no_remove_is_safe_before_its_flush(void **state)
     close_store();
 }
 
+/* ---- when a copy counts ---- */
+
+/* Of block 1, what anybody could see while its bytes were on their way. */
+static int seen_status, seen_tiers, seen_count;
+
+static void look(void)
+{
+    kvo_answer answer;
+    seen_status = exists(1, &answer);
+    seen_tiers = answer.tier_mask;
+    seen_count++;
+}
+
+static void watch_from_here(void)
+{
+    seen_count = 0;
+    faulty.during = look;
+}
+
+/* A hook of a write that is on its way, and nothing is published before it has ended. */
+static void a_copy_counts_when_its_bytes_have_come_not_before(void **state)
+{
+    (void)state;
+    faulty_open("dram:4blk,disk:@0:64blk");
+    put(1, bytes);
+    watch_from_here();
+    kvo_target target = target_of(1, 1);
+    assert_int_equal(kvo_sync(store, &target, KVO_WRITTEN, KVO_FOREVER, NULL), KVO_OK);
+    assert_true(seen_count == 1 && seen_status == KVO_OK);
+    assert_int_equal(seen_tiers, 1); /* memory alone */
+    faulty.during = NULL;
+    fill_with(1000, 20, bytes);
+    assert_int_equal(kvo_sync(store, NULL, KVO_WRITTEN, KVO_FOREVER, NULL), KVO_OK);
+    look();
+    assert_int_equal(seen_tiers, 2);
+    watch_from_here();
+    assert_int_equal(get(1, bytes), KVO_OK);
+    assert_true(seen_count == 1 && seen_status == KVO_OK);
+    assert_int_equal(seen_tiers, 2); /* the disk alone */
+    faulty.during = NULL;
+    look();
+    assert_int_equal(seen_tiers, 3);
+    close_store();
+
+    faulty_open("disk:@1:64blk");
+    watch_from_here();
+    assert_int_equal(put(1, bytes), KVO_STORED);
+    assert_int_equal(seen_count, 1);
+    assert_int_equal(seen_status, KVO_PENDING);
+    faulty.during = NULL;
+    close_store();
+}
+
+static void writes_out(void)
+{
+    touch(1); /* something to write out */
+    assert_int_equal(kvo_write_out(store), KVO_OK);
+}
+
+static void ends_in_a_write(void *context)
+{
+    (void)context;
+    faulty_open("disk:@0:64blk");
+    put_safe(1);
+    faulty.during = writes_out;
+    atomic_store(&faulty.ends, 1);
+    put(2, bytes);
+    _exit(1);
+}
+
+/* The superblock tells how far writes are complete; it may be written while one is on its way. */
+static void a_write_that_ends_half_way_is_unfinished_also_if_the_mark_was_written_meanwhile(void **state)
+{
+    (void)state;
+    assert_child_ok(in_child(ends_in_a_write, NULL));
+    open_store("disk:@0:64blk");
+    assert_int_equal(store_stat().unfinished_slots, 1);
+    assert_int_equal(store_stat().damaged_slots, 0);
+    assert_int_equal(exists(2, NULL), KVO_MISS);
+    assert_int_equal(get(1, bytes), KVO_OK);
+    assert_int_equal(put(2, bytes), KVO_STORED);
+    assert_int_equal(get(2, bytes), KVO_OK);
+    assert_int_equal(store_stat().digest_misses, 0);
+    close_store();
+}
+
+/* Whatever reports "safe" leaves nothing behind that a power cut could take. */
+static void what_is_safe_was_flushed(void **state)
+{
+    (void)state;
+    static const char *const hierarchies[] = {"dram:8blk,disk:@0:64blk", "disk:@1:64blk"};
+    for (int i = 0; i < 2; i++) {
+        faulty_open(hierarchies[i]);
+        put_safe(1);
+        assert_int_equal(faulty_unflushed(), 0);
+        fill_with(10, 5, bytes);
+        kvo_target target = target_of(10, 5);
+        assert_int_equal(kvo_sync(store, &target, KVO_SAFE, KVO_FOREVER, NULL), KVO_OK);
+        assert_int_equal(faulty_unflushed(), 0);
+        assert_int_equal(drop(11, KVO_WRITTEN), KVO_OK);
+        assert_true(faulty_unflushed() > 0); /* as it should not be asked for */
+        assert_int_equal(drop(10, KVO_SAFE), KVO_OK);
+        assert_int_equal(faulty_unflushed(), 0);
+        assert_int_equal(rewrite(1, bytes, 1, 0, KVO_SAFE), KVO_STORED);
+        assert_int_equal(faulty_unflushed(), 0);
+        close_store();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -467,6 +576,9 @@ int main(void)
         FIXTURE_TEST(what_was_not_begun_is_not_counted_as_written),
         FIXTURE_TEST(a_segment_without_its_header_gets_it_after_a_close),
         FIXTURE_TEST(no_remove_is_safe_before_its_flush),
+        FIXTURE_TEST(a_copy_counts_when_its_bytes_have_come_not_before),
+        FIXTURE_TEST(a_write_that_ends_half_way_is_unfinished_also_if_the_mark_was_written_meanwhile),
+        FIXTURE_TEST(what_is_safe_was_flushed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,10 +2,14 @@
 #include "faulty.h"
 
 #include <errno.h>
+#include <unistd.h>
 
 faulty_calls faulty;
 
 static base_env machine;
+
+enum { FILES = 256 };
+static atomic_bool unflushed[FILES]; /* by descriptor */
 
 /* Whether this call is one that fails. */
 static bool falls(_Atomic int *left)
@@ -31,11 +35,20 @@ static bool of_block(const struct iovec *iov, int count)
 static ssize_t read_or_fail(base_env *env, int file, const struct iovec *iov, int count, uint64_t offset)
 {
     (void)env;
-    if (of_block(iov, count))
+    if (of_block(iov, count)) {
         atomic_fetch_add(&faulty.reads_made, 1);
+        if (faulty.during)
+            faulty.during();
+    }
     if (falls(&faulty.all_reads) || (of_block(iov, count) && falls(&faulty.block_reads)))
         return -EIO;
     return base_env_posix()->read(base_env_posix(), file, iov, count, offset);
+}
+
+static void end_half_way(int file, const struct iovec *iov, uint64_t offset)
+{
+    struct iovec half = {iov->iov_base, iov->iov_len > 4096 ? iov->iov_len / 2 : iov->iov_len};
+    _exit(base_env_posix()->write(base_env_posix(), file, &half, 1, offset) == (ssize_t)half.iov_len ? 0 : 1);
 }
 
 static ssize_t write_or_fail(base_env *env, int file, const struct iovec *iov, int count, uint64_t offset)
@@ -43,13 +56,31 @@ static ssize_t write_or_fail(base_env *env, int file, const struct iovec *iov, i
     (void)env;
     if (falls(of_block(iov, count) ? &faulty.block_writes : &faulty.page_writes))
         return -EIO;
+    if (of_block(iov, count) && faulty.during)
+        faulty.during();
+    if (of_block(iov, count) && atomic_load(&faulty.ends))
+        end_half_way(file, iov, offset);
+    if (file < FILES)
+        atomic_store(&unflushed[file], true);
     return base_env_posix()->write(base_env_posix(), file, iov, count, offset);
 }
 
 static int flush_or_fail(base_env *env, int file)
 {
     (void)env;
-    return falls(&faulty.flushes) ? -EIO : base_env_posix()->flush(base_env_posix(), file);
+    if (falls(&faulty.flushes))
+        return -EIO;
+    if (file < FILES)
+        atomic_store(&unflushed[file], false);
+    return base_env_posix()->flush(base_env_posix(), file);
+}
+
+unsigned faulty_unflushed(void)
+{
+    unsigned count = 0;
+    for (int i = 0; i < FILES; i++)
+        count += atomic_load(&unflushed[i]);
+    return count;
 }
 
 static void *alloc_or_fail(base_env *env, size_t bytes)
@@ -72,6 +103,7 @@ int faulty_try_open(const char *tiers, kvo_error *error)
     machine.read = read_or_fail;
     machine.write = write_or_fail;
     machine.flush = flush_or_fail;
+    memset(unflushed, 0, sizeof unflushed);
     machine.alloc = alloc_or_fail;
     int r = kvo_parse_tiers(text, configs, &count, paths, sizeof paths, error);
     kvo_options o = options;

@@ -18,12 +18,16 @@ typedef struct faulty_calls {
     _Atomic int flushes;
     _Atomic int allocs_until; /* n: the nth from now fails, once; 0: none does */
     _Atomic long reads_made;  /* of blocks */
+    _Atomic int ends;         /* the next write of a block gets half way, and the process ends */
+    void (*during)(void);     /* called while a block is being read or written; NULL */
 } faulty_calls;
 
 extern faulty_calls faulty;
 
 /* As open_store() and try_open(), on that machine; nothing fails at first. */
 void faulty_open(const char *tiers);
+/* Files that were written since they were last flushed. */
+unsigned faulty_unflushed(void);
 int faulty_try_open(const char *tiers, kvo_error *error);
 
 #endif

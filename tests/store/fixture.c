@@ -18,6 +18,13 @@ static char root[64];
 static uint8_t *buffer; /* of one payload */
 enum { BUFFER_BYTES = 9 << 20 };
 
+/* KVO_TEST_ONLY=PATTERN: of a program's tests only those whose names match. */
+__attribute__((constructor)) static void choose_tests(void)
+{
+    if (getenv("KVO_TEST_ONLY"))
+        cmocka_set_test_filter(getenv("KVO_TEST_ONLY"));
+}
+
 /* ---- directories ---- */
 
 const char *fixture_path(int which)

@@ -185,6 +185,52 @@ static void match_stops_at_the_first_that_is_not_there(void **state)
     assert_int_equal(matched, 0);
 }
 
+/* Bucket and tag of a name in the index, as index.c has them. */
+static uint64_t place_in_index(uint64_t number)
+{
+    block_identity key;
+    kvo_names names = names_of(number, 1);
+    identity_key(&names, 0, &key);
+    return ((key.key_hash & 0xffffffffu) * store->index.bucket_count >> 32) << 16 | key.key_hash >> 48;
+}
+
+/* The index keeps 16 bits of a name's hash: what it finds by them is compared with the name in full. */
+static void names_with_one_place_in_the_index_are_told_apart(void **state)
+{
+    (void)state;
+    enum { NAMES = 40000, TAGS = 65536 };
+    uint64_t one = 0, other = 0, *places = calloc(NAMES, sizeof *places);
+    uint32_t *last = calloc(TAGS, sizeof *last); /* by tag: the last name with it, + 1 */
+    open_store("dram:8blk,disk:@0:64blk");
+    for (uint64_t i = 0; i < NAMES && one == other; i++) {
+        places[i] = place_in_index(i);
+        uint32_t before = last[places[i] % TAGS];
+        last[places[i] % TAGS] = (uint32_t)i + 1;
+        if (before && places[before - 1] == places[i]) {
+            one = before - 1;
+            other = i;
+        }
+    }
+    assert_int_not_equal(one, other);
+    kvo_answer answer;
+    kvo_names names = names_of(other, 1);
+    size_t matched;
+    put(one, 300);
+    assert_int_equal(exists(other, &answer), KVO_MISS);
+    assert_int_equal(kvo_match(store, &names, NULL, &matched), KVO_OK);
+    assert_int_equal(matched, 0);
+    assert_int_equal(get(other, 300), KVO_MISS);
+    assert_int_equal(drop(other, KVO_WRITTEN), KVO_MISS);
+    assert_int_equal(put(other, 300), KVO_STORED);
+    assert_int_equal(get(one, 300), KVO_OK);
+    assert_int_equal(get(other, 300), KVO_OK);
+    assert_int_equal(drop(one, KVO_WRITTEN), KVO_OK);
+    assert_int_equal(get(other, 300), KVO_OK);
+    check_valid();
+    free(last);
+    free(places);
+}
+
 static void states_stand_alone(void **state)
 {
     (void)state;
@@ -373,6 +419,7 @@ int main(void)
         FIXTURE_TEST(a_batch_larger_than_memory_is_served_from_below),
         FIXTURE_TEST(readers_of_one_block_below_share_a_transfer),
         FIXTURE_TEST(match_stops_at_the_first_that_is_not_there),
+        FIXTURE_TEST(names_with_one_place_in_the_index_are_told_apart),
         FIXTURE_TEST(states_stand_alone),
         FIXTURE_TEST(layers_and_heads_tell_blocks_apart),
         FIXTURE_TEST(look_up_changes_nothing),

@@ -181,6 +181,36 @@ static void a_rewrite_opens_no_reservation(void **state)
     close_store();
 }
 
+/* ---- handles of blocks that are gone ---- */
+
+static void an_old_handle_is_gone_also_when_its_record_is_used_again(void **state)
+{
+    (void)state;
+    uint64_t removed;
+    kvo_answer answer;
+    kvo_policy policy = KVO_POLICY_INIT;
+    open_store("dram:8blk,disk:@0:64blk");
+    put(1, 100);
+    kvo_handle old = info_of(1).handle;
+    assert_int_equal(drop(1, KVO_WRITTEN), KVO_OK);
+    put(2, 100);
+    assert_int_equal(handle_record(info_of(2).handle), handle_record(old));
+    kvo_target target = {.by = KVO_BY_HANDLES, .handles = &old, .handle_count = 1};
+    uint32_t uses = info_of(2).uses;
+    assert_int_equal(kvo_touch(store, &target, &answer), KVO_OK);
+    assert_int_equal(answer.status, KVO_GONE);
+    assert_int_equal(info_of(2).uses, uses);
+    policy.priority = 99;
+    assert_int_equal(kvo_policy_set(store, &target, &policy, KVO_POLICY_PRIORITY, &answer, NULL), KVO_OK);
+    assert_int_equal(answer.status, KVO_GONE);
+    assert_int_not_equal(policy_of(2).priority, 99);
+    kvo_remove(store, &target, KVO_WRITTEN, KVO_FOREVER, &answer, &removed);
+    assert_int_equal(answer.status, KVO_GONE);
+    assert_int_equal(removed, 0);
+    assert_int_equal(get(2, 100), KVO_OK);
+    check_valid();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -189,6 +219,7 @@ int main(void)
         FIXTURE_TEST(what_is_aborted_cannot_be_filled),
         FIXTURE_TEST(a_name_twice_in_a_reservation_is_busy_at_once),
         FIXTURE_TEST(a_rewrite_opens_no_reservation),
+        FIXTURE_TEST(an_old_handle_is_gone_also_when_its_record_is_used_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -166,6 +166,33 @@ static void test_put_and_get(void **state)
     close_store();
 }
 
+static void test_each_job_is_reported_once(void **state)
+{
+    (void)state;
+    enum { JOBS = 8 };
+    batch b[JOBS];
+    kvo_job jobs[JOBS];
+    kvo_report reports[2 * JOBS];
+    size_t count;
+    open_queue("dram:200blk,disk:@0:400blk");
+    for (unsigned i = 0; i < JOBS; i++) {
+        b[i] = batch_of(10 * i, 3, BYTES, true);
+        jobs[i] = submit_put(&b[i], NULL, NULL);
+    }
+    assert_int_equal(kvo_drain(queue, 60ull * SECOND), KVO_OK);
+    assert_int_equal(kvo_poll(queue, reports, 2 * JOBS, 0, &count), KVO_OK);
+    assert_int_equal(count, JOBS);
+    for (unsigned i = 0; i < JOBS; i++) {
+        unsigned times = 0;
+        for (unsigned k = 0; k < JOBS; k++)
+            times += reports[k].job == jobs[i];
+        assert_int_equal(times, 1);
+        batch_free(&b[i]);
+    }
+    check_no_report(queue);
+    close_store();
+}
+
 /* Parents and positions follow a block into whatever slice it comes. */
 static void test_slices_keep_chains(void **state)
 {
@@ -721,6 +748,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         QUEUE_TEST(test_put_and_get),
+        QUEUE_TEST(test_each_job_is_reported_once),
         QUEUE_TEST(test_slices_keep_chains),
         QUEUE_TEST(test_queues_are_apart),
         QUEUE_TEST(test_busy_is_for_the_whole_batch),

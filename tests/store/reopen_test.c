@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a directory keeps: over a close, over a process that ends without one, with other settings. */
 #include "fixture.h"
+#include "store/persist.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -132,6 +134,54 @@ static void removed_then_killed(void *context)
     target = target_of(0, 4);
     assert_int_equal(kvo_remove(store, &target, KVO_WRITTEN, KVO_FOREVER, NULL, NULL), KVO_OK);
     check_valid();
+}
+
+/* The policy record of block 0 as the file has it, changed and written back. */
+static void change_policy_record(uint64_t place, bool torn)
+{
+    char path[128];
+    policy_record p;
+    snprintf(path, sizeof path, "%s/policy", fixture_path(0));
+    int file = open(path, O_RDWR);
+    assert_true(file >= 0);
+    assert_int_equal(pread(file, &p, sizeof p, (off_t)(place * sizeof p)), sizeof p);
+    assert_int_equal(p.checksum, store_policy_checksum(&p));
+    p.policy ^= torn ? 1 : 0; /* the tenant */
+    p.key_hash ^= torn ? 0 : 1;
+    if (!torn)
+        store_policy_seal(&p);
+    assert_int_equal(pwrite(file, &p, sizeof p, (off_t)(place * sizeof p)), sizeof p);
+    close(file);
+}
+
+static void policy_then_killed(void *context)
+{
+    kvo_policy p = {.tenant = 6};
+    open_store(both);
+    put(0, 5000);
+    sync_all(KVO_WRITTEN);
+    set_policy(0, &p, KVO_POLICY_TENANT);
+    assert_int_equal(kvo_write_out(store), KVO_OK);
+    *(uint64_t *)context = store_policy_place(&store->tiers[1], info_of(0).copies[1].slot);
+}
+
+/* The block goes on with the policy that its slot's header has. */
+static void a_policy_record_that_is_torn_or_of_another_block_costs_the_policy(void **state)
+{
+    (void)state;
+    uint64_t *place = mmap(NULL, sizeof *place, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(place != MAP_FAILED);
+    for (int torn = 0; torn < 2; torn++) {
+        crash_after(policy_then_killed, place);
+        change_policy_record(*place, torn);
+        open_store(both);
+        assert_int_equal(policy_of(0).tenant, 0);
+        assert_int_equal(get(0, 5000), KVO_OK);
+        assert_int_equal(store_stat().damaged_slots, 0);
+        close_store();
+        fixture_remove(0);
+    }
+    munmap(place, sizeof *place);
 }
 
 static void what_was_removed_stays_away(void **state)
@@ -438,6 +488,7 @@ int main(void)
         FIXTURE_TEST(a_close_keeps_everything),
         FIXTURE_TEST(what_was_written_survives_the_process),
         FIXTURE_TEST(policies_and_uses_are_those_of_the_last_write_out),
+        FIXTURE_TEST(a_policy_record_that_is_torn_or_of_another_block_costs_the_policy),
         FIXTURE_TEST(what_was_removed_stays_away),
         FIXTURE_TEST(an_evicted_block_may_be_back_after_a_crash),
         FIXTURE_TEST(an_older_evicted_copy_does_not_come_back_either),
