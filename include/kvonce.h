@@ -285,8 +285,10 @@ KVO_API int kvo_open_tiers(const kvo_tier_config *tiers, uint32_t count, const k
  * everything. KVO_SHORT: not all of them got there (time, or memory holds more than the disk); what
  * was written stays. Any pin's memory becomes invalid. NULL is allowed. Queues that are still open are
  * closed first. KVO_BUSY: one of their jobs still runs at the deadline; the store stays open, its
- * queues take no more jobs, and it can be closed again. Else, and unless KVO_E_FORKED, the store is
- * gone. Data.
+ * queues take no more jobs, and it can be closed again. Or a device does not answer, which close waits for
+ * until the deadline and 10 s at least: nothing is freed that it may still write, every other call
+ * answers KVO_E_STATE from now on, and it can be closed again, which goes on with this close. Else, and unless
+ * KVO_E_FORKED, the store is gone. Data.
  */
 KVO_API int kvo_close(kvo_store *store, uint64_t deadline_ns);
 

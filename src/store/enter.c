@@ -9,7 +9,10 @@ int store_enter(kvo_store *s)
 {
     if (s == NULL)
         return KVO_E_ARGUMENT;
-    return s->process == s->env->process(s->env) ? KVO_OK : KVO_E_FORKED;
+    int64_t process = s->env->process(s->env);
+    if (s->process == process)
+        return KVO_OK;
+    return s->closing == process ? KVO_E_STATE : KVO_E_FORKED;
 }
 
 int store_check_names(const kvo_store *s, const kvo_names *names)

@@ -548,7 +548,6 @@ static void abort_reservations(kvo_store *s)
 static int settle(kvo_store *s, uint64_t deadline)
 {
     static const kvo_target all = {.by = KVO_BY_ALL};
-    abort_reservations(s);
     int result = store_sync(s, &all, KVO_WRITTEN, deadline, NULL, NULL);
     bool clean = store_invalidate_evicted(s) == 0;
     int r = store_write_out(s, false);
@@ -566,19 +565,67 @@ static int settle(kvo_store *s, uint64_t deadline)
     return result != KVO_OK ? result : r;
 }
 
+/* All that may wait for a device: in a thread of its own, so that the caller's deadline holds. */
+static void *closer(void *argument)
+{
+    kvo_store *s = argument;
+    store_mover_stop(s);
+    store_keeper_stop(s);
+    int result = written_out(s) ? settle(s, s->close_deadline) : KVO_OK;
+    store_lock(s);
+    s->close_result = result;
+    s->closed = true;
+    store_changed(s);
+    store_unlock(s);
+    return NULL;
+}
+
+#define NOBODY (-1)
+#define CLOSE_PATIENCE_NS 10000000000u /* at least, for a device that is slow */
+
+/* From here on only kvo_close() comes in. */
+static void close_begin(kvo_store *s, uint64_t deadline)
+{
+    abort_reservations(s);
+    s->closing = s->process;
+    s->process = NOBODY;
+    s->close_deadline = deadline;
+    s->closer_runs = written_out(s) && base_thread_start(&s->closer, closer, s) == 0;
+    if (!s->closer_runs)
+        closer(s);
+}
+
+static bool closed_in_time(kvo_store *s, uint64_t deadline)
+{
+    uint64_t least = store_deadline(s, CLOSE_PATIENCE_NS);
+    deadline = deadline < least ? least : deadline;
+    store_lock(s);
+    while (!s->closed && store_wait(s, deadline))
+        continue;
+    bool closed = s->closed;
+    store_unlock(s);
+    return closed;
+}
+
 int kvo_close(kvo_store *s, uint64_t deadline_ns)
 {
     if (s == NULL)
         return KVO_OK;
-    STORE_ENTER(s);
-    uint64_t deadline = store_deadline(s, deadline_ns);
-    int result = store_queues_close(s, deadline);
-    if (result != KVO_OK)
+    int result = store_enter(s);
+    if (result != KVO_OK && result != KVO_E_STATE)
         return result;
-    store_mover_stop(s);
-    store_keeper_stop(s);
-    if (written_out(s))
-        result = settle(s, deadline);
+    uint64_t deadline = store_deadline(s, deadline_ns);
+    if (!s->closing) {
+        result = store_queues_close(s, deadline);
+        if (result != KVO_OK)
+            return result;
+        close_begin(s, deadline);
+    }
+    if (!closed_in_time(s, deadline))
+        return KVO_BUSY;
+    result = s->close_result;
+    if (s->closer_runs)
+        pthread_join(s->closer, NULL);
     store_destroy(s);
     return result;
 }

@@ -201,6 +201,12 @@ struct kvo_store {
     pthread_t mover;
     pthread_cond_t mover_wake; /* with `lock` */
     bool mover_runs, mover_stops, mover_asked;
+    pthread_t closer;
+    int64_t closing;  /* the process that closes it; `process` is nobody's then, so that no other call comes in */
+    bool closer_runs;
+    bool closed;      /* with `lock`: the closer is done */
+    int close_result;
+    uint64_t close_deadline;
     store_jobs jobs;
     _Atomic uint32_t intents; /* some block may have an intent to carry out */
     atomic_bool intents_left; /* one could not be carried out yet */
