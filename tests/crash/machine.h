@@ -10,6 +10,7 @@
 typedef struct machine_state {
     _Atomic unsigned write_us;       /* each write of a block takes so long */
     _Atomic long memory_bytes, most; /* held by the library: now, and at most since machine_open() */
+    _Atomic unsigned clock_rate;     /* how much faster the library's clock runs */
     _Atomic int waiting;             /* calls that a stopped medium holds */
 } machine_state;
 
