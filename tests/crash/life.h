@@ -5,7 +5,8 @@
 
 #include "known.h"
 
-typedef struct life {
+typedef struct life life;
+struct life {
     const char *tiers;
     int level;          /* that survives: KVO_WRITTEN or KVO_SAFE */
     int io_engine;      /* kvo_io_engine */
@@ -15,7 +16,8 @@ typedef struct life {
     known *known;
     /* kvo_open(), or another way to open. */
     int (*open)(const char *tiers, const kvo_options *options, kvo_store **store, kvo_error *error);
-} life;
+    void (*prepare)(const life *l); /* the writer's first call; may be NULL */
+};
 
 /* In a process of its own each; they return an exit status. The writer works until it is killed, or asked to
    close in order. */

@@ -78,6 +78,8 @@ pid_t rounds_write(const life *l)
 {
     l->known->phase = l->known->close_now = 0;
     pid_t child = start();
+    if (child == 0 && l->prepare)
+        l->prepare(l);
     if (child == 0)
         _exit(life_write(l));
     return child;
