@@ -200,21 +200,44 @@ size_t ledger_encode(const ledger *l, uint8_t *out, size_t capacity)
     return need;
 }
 
-static bool decode_rows(ledger *l, const uint8_t *at, uint32_t rows, const int *accounts, uint32_t account_count)
+/* Names that an account can have: not empty, not longer, no two alike. */
+static bool accounts_good(const uint8_t *at, uint32_t count)
 {
-    for (uint32_t i = 0; i < rows; i++) {
-        uint32_t where = get32(&at), tenant = get32(&at);
-        uint64_t bytes = get64(&at), operations = get64(&at);
-        uint32_t account = where & 255u, direction = where >> 8 & 255u, cause = where >> 16;
-        if (account >= account_count || direction > 1 || cause == 0 || cause >= KVO_CAUSE_COUNT || tenant > 65535)
+    for (uint32_t a = 0; a < count; a++) {
+        const uint8_t *name = at + a * ACCOUNT_BYTES;
+        if (name[0] == 0 || memchr(name, 0, 16) == NULL)
             return false;
-        if (accounts[account] >= 0)
-            ledger_add(l, (unsigned)accounts[account], (ledger_direction)direction, (kvo_cause)cause, tenant, bytes,
-                       operations);
+        for (uint32_t b = 0; b < a; b++)
+            if (strcmp((const char *)name, (const char *)at + b * ACCOUNT_BYTES) == 0)
+                return false;
     }
     return true;
 }
 
+static bool rows_good(const uint8_t *at, uint32_t rows, uint32_t account_count)
+{
+    for (; rows > 0; rows--, at += ROW_BYTES) {
+        uint32_t where = base_get_u32(at);
+        uint32_t account = where & 255u, direction = where >> 8 & 255u, cause = where >> 16;
+        if (account >= account_count || direction > 1 || cause == 0 || cause >= KVO_CAUSE_COUNT ||
+            base_get_u32(at + 4) > 65535)
+            return false;
+    }
+    return true;
+}
+
+static void decode_rows(ledger *l, const uint8_t *at, uint32_t rows, const int *accounts)
+{
+    for (uint32_t i = 0; i < rows; i++) {
+        uint32_t where = get32(&at), tenant = get32(&at);
+        uint64_t bytes = get64(&at), operations = get64(&at);
+        if (accounts[where & 255u] >= 0)
+            ledger_add(l, (unsigned)accounts[where & 255u], (ledger_direction)(where >> 8 & 255u),
+                       (kvo_cause)(where >> 16), tenant, bytes, operations);
+    }
+}
+
+/* The whole is judged before the first number is added. */
 bool ledger_decode(ledger *l, const uint8_t *in, size_t bytes)
 {
     if (bytes < HEAD_BYTES || memcmp(in, magic, 8) != 0)
@@ -224,19 +247,20 @@ bool ledger_decode(ledger *l, const uint8_t *in, size_t bytes)
     if (count > LEDGER_ACCOUNTS_MAX || counters != LEDGER_COUNTERS || totals != LEDGER_TOTALS ||
         bytes != HEAD_BYTES + (size_t)count * ACCOUNT_BYTES + (size_t)rows * ROW_BYTES)
         return false;
+    if (!accounts_good(in + HEAD_BYTES, count) || !rows_good(in + bytes - (size_t)rows * ROW_BYTES, rows, count))
+        return false;
     for (unsigned i = 0; i < LEDGER_TOTALS; i++)
         ledger_total_add(l, i, get64(&at));
     int accounts[LEDGER_ACCOUNTS_MAX];
     for (uint32_t a = 0; a < count; a++) {
-        char name[17] = {0};
-        memcpy(name, at, 16);
+        accounts[a] = ledger_account_of(l, (const char *)at);
         at += 16;
-        accounts[a] = ledger_account_of(l, name);
         for (unsigned i = 0; i < LEDGER_COUNTERS; i++) {
             uint64_t n = get64(&at);
             if (accounts[a] >= 0)
                 ledger_count(l, (unsigned)accounts[a], i, n);
         }
     }
-    return decode_rows(l, at, rows, accounts, count);
+    decode_rows(l, at, rows, accounts);
+    return true;
 }

@@ -272,6 +272,11 @@ static void a_ledger_survives_its_encoding(void **state)
     assert_int_equal(ledger_encode(&a, encoded, bytes), bytes);
     ledger_account_of(&b, "disk"); /* another order */
     assert_false(ledger_decode(&b, encoded, bytes - 1));
+    encoded[bytes - 22] = 99; /* the last row has a cause that is none: nothing of the others is added either */
+    assert_false(ledger_decode(&b, encoded, bytes));
+    assert_int_equal(b.account_count, 1);
+    assert_int_equal(ledger_total_of(&b, LEDGER_PUTS), 0);
+    encoded[bytes - 22] = KVO_CAUSE_PROMOTE;
     assert_true(ledger_decode(&b, encoded, bytes));
     assert_int_equal(ledger_bytes(&b, (unsigned)ledger_account_of(&b, "dram"), LEDGER_WRITE, KVO_CAUSE_PUT), 1045);
     assert_int_equal(ledger_counted(&b, (unsigned)ledger_account_of(&b, "disk"), LEDGER_LIVES), 3);
