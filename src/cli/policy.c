@@ -2,108 +2,12 @@
 #include "commands.h"
 #include "common.h"
 #include "options.h"
+#include "policy_set.h"
 #include "select.h"
 #include "show.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- --set ---- */
-
-typedef struct policy_change {
-    kvo_policy policy;
-    uint32_t mask;
-    int seconds_said;
-} policy_change;
-
-enum { SET_TENANT, SET_QOS, SET_PRIORITY, SET_REUSE, SET_INTENT, SET_SECONDS };
-static const char *const set_names[] = {"tenant", "qos", "priority", "reuse", "intent", "intent_seconds", NULL};
-
-static int set_intent(policy_change *change, const char *value)
-{
-    for (int i = 0; cli_intents[i] != NULL; i++) {
-        if (strcmp(cli_intents[i], value) == 0) {
-            change->policy.intent = (uint8_t)i;
-            return 0;
-        }
-    }
-    (void)cli_fail("--set intent: \"%s\" is not none, keep, prefetch, demote or drop", value);
-    return -1;
-}
-
-static int set_field(policy_change *change, int field, const char *value)
-{
-    uint64_t number = 0;
-    int result = 0;
-    switch (field) {
-    case SET_TENANT:
-        result = cli_number("--set tenant", value, 0, UINT16_MAX, 0, &number);
-        change->policy.tenant = (uint16_t)number;
-        break;
-    case SET_QOS:
-        result = cli_number("--set qos", value, 0, 3, 0, &number);
-        change->policy.qos = (uint8_t)number;
-        break;
-    case SET_PRIORITY:
-        result = cli_number("--set priority", value, 0, 100, 0, &number);
-        change->policy.priority = (uint8_t)number;
-        break;
-    case SET_REUSE:
-        result = cli_number("--set reuse", value, 0, 100, 0, &number);
-        change->policy.reuse = (uint8_t)number;
-        break;
-    case SET_INTENT:
-        return set_intent(change, value);
-    default:
-        result = cli_number("--set intent_seconds", value, 1, 2 * 365 * 86400, 0, &number);
-        change->policy.intent_ns = number * 1000000000u;
-        change->seconds_said = 1;
-    }
-    return result;
-}
-
-/* One "field=value"; the text is cut at the '='. */
-static int set_one(policy_change *change, char *text)
-{
-    char *equals = strchr(text, '=');
-    if (equals != NULL) {
-        *equals = 0;
-        for (int field = 0; set_names[field] != NULL; field++) {
-            if (strcmp(set_names[field], text) != 0) {
-                continue;
-            }
-            uint32_t bit = 1u << field;
-            if (field != SET_SECONDS && (change->mask & bit)) {
-                break;
-            }
-            change->mask |= field != SET_SECONDS ? bit : 0;
-            return set_field(change, field, equals + 1);
-        }
-    }
-    (void)cli_fail("--set: \"%s\" is no field, or twice: tenant, qos, priority, reuse, intent, intent_seconds", text);
-    return -1;
-}
-
-static int parse_set(policy_change *change, const char *set)
-{
-    char *text = memcpy(cli_alloc(strlen(set) + 1, 1), set, strlen(set) + 1);
-    int result = 0;
-    memset(change, 0, sizeof *change);
-    for (char *at = text; at != NULL && result == 0;) {
-        char *comma = strchr(at, ',');
-        if (comma != NULL) {
-            *comma = 0;
-        }
-        result = set_one(change, at);
-        at = comma != NULL ? comma + 1 : NULL;
-    }
-    free(text);
-    if (result == 0 && change->seconds_said && !(change->mask & KVO_POLICY_INTENT)) {
-        (void)cli_fail("--set: intent_seconds goes with intent");
-        result = -1;
-    }
-    return result;
-}
 
 /* ---- Showing and setting ---- */
 
@@ -147,7 +51,7 @@ static int print_policies(kvo_store *store, const cli_selected *selected, int js
     return result == CLI_FAIL ? CLI_FAIL : CLI_OK;
 }
 
-static int set_policies(kvo_store *store, const cli_selected *selected, const policy_change *change)
+static int set_policies(kvo_store *store, const cli_selected *selected, const cli_policy_change *change)
 {
     uint64_t changed = 0;
     char text[CLI_COUNT_TEXT];
@@ -173,7 +77,7 @@ static const cli_command policy_command = {
     "  kvonce policy /var/lib/kvonce --space llama --set intent=keep,intent_seconds=3600\n",
     cli_policy_command};
 
-static int run_policy(const char *directory, const cli_select *select, const policy_change *change, int json)
+static int run_policy(const char *directory, const cli_select *select, const cli_policy_change *change, int json)
 {
     kvo_store *store;
     cli_selected selected;
@@ -194,7 +98,7 @@ int cli_policy_command(int argc, char **argv)
     const char *directory;
     const char *set = NULL, *json = NULL;
     cli_select select = {0};
-    policy_change new_policy;
+    cli_policy_change new_policy;
     const cli_option options[] = {
         {"--name", "HEX", "the block of this name", &select.name},
         {"--tenant", "N", "all blocks of a tenant", &select.tenant},
@@ -210,7 +114,7 @@ int cli_policy_command(int argc, char **argv)
     if (set != NULL && json != NULL) {
         return cli_fail("policy: --json shows, --set changes: one of them");
     }
-    if (cli_select_parse(&select, 0) != 0 || (set != NULL && parse_set(&new_policy, set) != 0)) {
+    if (cli_select_parse(&select, 0) != 0 || (set != NULL && cli_policy_parse(&new_policy, set) != 0)) {
         return CLI_FAIL;
     }
     return run_policy(directory, &select, set != NULL ? &new_policy : NULL, json != NULL);

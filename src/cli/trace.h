@@ -62,6 +62,8 @@ typedef struct cli_trace {
  * start at times drawn from `seed` between 0 and 24 h. 0, or -1 with one line in `error`.
  */
 int cli_trace_load(cli_trace *trace, const char *path, uint64_t seed, char *error, size_t error_bytes);
+/* The same of an open file; `name` stays the caller's, as long as the trace. */
+int cli_trace_read(cli_trace *trace, FILE *file, const char *name, uint64_t seed, char *error, size_t error_bytes);
 void cli_trace_free(cli_trace *trace);
 
 /* Writes requests[index].count ids. */

@@ -257,21 +257,13 @@ static void finish(cli_trace *trace)
     }
 }
 
-int cli_trace_load(cli_trace *trace, const char *path, uint64_t seed, char *error, size_t error_bytes)
+int cli_trace_read(cli_trace *trace, FILE *file, const char *name, uint64_t seed, char *error, size_t error_bytes)
 {
-    int standard = strcmp(path, "-") == 0;
     cli_reader reader = {.trace = trace, .seed = seed};
-    trace_source source = {.file = standard ? stdin : fopen(path, "rb")};
+    trace_source source = {.file = file};
     memset(trace, 0, sizeof *trace);
-    trace->name = standard ? "stdin" : path;
-    if (source.file == NULL) {
-        (void)snprintf(error, error_bytes, "%s: %s", path, strerror(errno));
-        return -1;
-    }
+    trace->name = name;
     int result = read_source(&reader, &source, error, error_bytes);
-    if (!standard) {
-        (void)fclose(source.file);
-    }
     free(source.text);
     free(reader.agent_last);
     cli_strings_clear(&reader.agents);
@@ -280,5 +272,21 @@ int cli_trace_load(cli_trace *trace, const char *path, uint64_t seed, char *erro
     } else {
         cli_trace_free(trace);
     }
+    return result;
+}
+
+int cli_trace_load(cli_trace *trace, const char *path, uint64_t seed, char *error, size_t error_bytes)
+{
+    if (strcmp(path, "-") == 0) {
+        return cli_trace_read(trace, stdin, "stdin", seed, error, error_bytes);
+    }
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        memset(trace, 0, sizeof *trace);
+        (void)snprintf(error, error_bytes, "%s: %s", path, strerror(errno));
+        return -1;
+    }
+    int result = cli_trace_read(trace, file, path, seed, error, error_bytes);
+    (void)fclose(file);
     return result;
 }

@@ -140,6 +140,8 @@ def test_policy_is_set_and_kept(folder):
     shown = json.loads(kvonce("policy", directory, "--name", name, "--json"))["blocks"]
     assert len(shown) == 1 and shown[0]["policy"]["reuse"] == 75
     assert "reuse 75, keep for " in kvonce("policy", directory, "--name", name)
+    for twice in ["qos=1,qos=2", "intent=keep,intent_seconds=1,intent_seconds=2"]:
+        assert "--set" in kvonce("policy", directory, "--name", name, "--set", twice, code=2)
 
 
 def test_a_name_in_two_spaces_needs_the_space(folder):
