@@ -14,13 +14,15 @@
 #   make stress             eight threads over queues: 10 minutes, and 1 under thread sanitizer
 #   make soak               10,000 kills of a process at work; SOAK_KILLS=N others,
 #                           SOAK_SECONDS=N as long as that instead
+#   make fuzz               each fuzz target for a minute, with clang's libFuzzer; FUZZ=target one, SECONDS=N as long;
+#                           what it finds is in build/fuzz/found
 #   make clean
 
 PREFIX ?= /usr/local
 LIBDIR ?= lib
 RELEASE = build/release
 
-.PHONY: soak stress all install uninstall test check check-asan check-tsan demo figures bench packages clean
+.PHONY: fuzz soak stress all install uninstall test check check-asan check-tsan demo figures bench packages clean
 
 all: $(RELEASE)/build.ninja
 	ninja -C $(RELEASE)
@@ -80,6 +82,16 @@ soak: packages
 	test -d build/plain || meson setup build/plain --werror
 	ninja -C build/plain tests/crash/crash_kill_test
 	KVO_TEST_KILLS=$(SOAK_KILLS) KVO_TEST_SECONDS=$(SOAK_SECONDS) build/plain/tests/crash/crash_kill_test
+
+FUZZ ?= $(notdir $(wildcard fuzz/corpus/*))
+SECONDS ?= 60
+fuzz: packages
+	test -d build/fuzz || CC=clang meson setup build/fuzz --werror -Dfuzz=true -Db_sanitize=address,undefined -Db_lundef=false
+	ninja -C build/fuzz $(FUZZ:%=fuzz/fuzz_%)
+	mkdir -p build/fuzz/found $(FUZZ:%=build/fuzz/corpus/%)
+	set -e; for target in $(FUZZ); do echo "==== $$target"; \
+	    nice -n 19 build/fuzz/fuzz/fuzz_$$target -max_total_time=$(SECONDS) -close_fd_mask=1 -timeout=30 \
+	        -artifact_prefix=build/fuzz/found/$$target- build/fuzz/corpus/$$target fuzz/corpus/$$target; done
 
 clean:
 	rm -rf build
