@@ -148,14 +148,18 @@ typedef struct kvo_tier_config {
     uint64_t capacity_blocks; /* payload slots of kvo_options.block_bytes; KVO_INFINITE: ghost */
     uint64_t segment_bytes;   /* unit in which space changes its slot size; 0 = chosen: about 1/32 of
                                  the tier, 5 to 240 MiB, less below 40 MiB */
+    const char *wrappers;     /* NULL; or what stands in front of the tier in a text, as
+                                 "delay:read=5ms+fault:read=eio@0.01" (docs/tiers.md). Not with a ghost */
 } kvo_tier_config;
-#define KVO_TIER_CONFIG_INIT {sizeof(kvo_tier_config), 0, 0, 0, 0, 0}
+#define KVO_TIER_CONFIG_INIT {sizeof(kvo_tier_config), 0, 0, 0, 0, 0, 0}
 
 /*
  * Reads "dram:2G,disk:/path:20G": one to KVO_TIERS_MAX tiers, fastest first. A capacity is
  * a size, a count of blocks ("2000blk") or "inf"; "disk:/path" takes the size that the
- * directory has. A path may hold ':' but not ','. The paths are copied into `paths`
- * (paths_bytes; strlen(text) + 1 is enough), and tiers[i].path points there. Pure.
+ * directory has. A path may hold ':' but not ','. In front of a tier may stand wrappers, for tests:
+ * "fault:read=eio@0.01+disk:/path:20G" (docs/tiers.md); their rules are checked at open. Paths and
+ * wrappers are copied into `paths` (paths_bytes; strlen(text) + 1 is enough), and tiers[i].path and
+ * .wrappers point there. Pure.
  */
 KVO_API int kvo_parse_tiers(const char *text, kvo_tier_config tiers[KVO_TIERS_MAX], uint32_t *count,
                             char *paths, size_t paths_bytes, kvo_error *error);
@@ -785,6 +789,7 @@ typedef struct kvo_tier_stat {
     uint64_t promotions;     /* out of it */
     uint64_t io_errors;      /* kvo_ledger() has the tier's operations, their denominator */
     uint32_t max_delta;      /* most demotions of one life into it */
+    uint64_t injected;       /* faults and delays by its wrappers, since open */
 } kvo_tier_stat;
 
 typedef struct kvo_stat {

@@ -208,21 +208,27 @@ static int looks_like_capacity(piece text)
     return piece_is_word(text, "inf") || piece_is_word(text, "nan");
 }
 
+/* Copies it behind the paths so far. */
+static int keep(tier_parser *parser, piece text, const char **kept)
+{
+    if (text.count >= parser->paths_bytes)
+        return base_fail(parser->error, KVO_E_ARGUMENT,
+                         "tier %u, %s: no room for its path; pass strlen(text) + 1 bytes for the paths",
+                         parser->number, base_quote(parser->text.at, parser->text.count).text);
+    memcpy(parser->paths, text.at, text.count);
+    parser->paths[text.count] = '\0';
+    *kept = parser->paths;
+    parser->paths += text.count + 1;
+    parser->paths_bytes -= text.count + 1;
+    return KVO_OK;
+}
+
 static int take_path(tier_parser *parser, piece path, kvo_tier_config *tier)
 {
     if (path.count == 0)
         return tier_fail(parser,
                          "a disk needs a path; write disk:/path:20G, or disk:./20G for a name like that");
-    if (path.count >= parser->paths_bytes)
-        return base_fail(parser->error, KVO_E_ARGUMENT,
-                         "tier %u, %s: no room for its path; pass strlen(text) + 1 bytes for the paths",
-                         parser->number, base_quote(parser->text.at, parser->text.count).text);
-    memcpy(parser->paths, path.at, path.count);
-    parser->paths[path.count] = '\0';
-    tier->path = parser->paths;
-    parser->paths += path.count + 1;
-    parser->paths_bytes -= path.count + 1;
-    return KVO_OK;
+    return keep(parser, path, &tier->path);
 }
 
 static int parse_disk(tier_parser *parser, kvo_tier_config *tier)
@@ -259,13 +265,44 @@ static int parse_dram(const tier_parser *parser, kvo_tier_config *tier)
     return parse_capacity(parser, capacity, tier);
 }
 
+/* Up to its end or any of these. */
+static piece piece_until(piece text, const char *ends)
+{
+    size_t count = 0;
+
+    while (count < text.count && strchr(ends, text.at[count]) == NULL)
+        count++;
+    return (piece){text.at, count};
+}
+
+/* Takes "fault:...+" and "delay:...+" off the front. */
+static int take_wrappers(tier_parser *parser, kvo_tier_config *tier)
+{
+    piece rest = parser->text;
+
+    for (;;) {
+        const piece word = piece_until(rest, ":+");
+        if (!piece_is(word, "fault") && !piece_is(word, "delay"))
+            break;
+        const piece wrapper = piece_until(rest, "+");
+        if (wrapper.count == rest.count)
+            return tier_fail(parser, "wraps no tier; write fault+disk:/path:20G or delay:read=5ms+disk:/path:20G");
+        rest = piece_from(rest, wrapper.count + 1);
+    }
+    if (rest.at == parser->text.at)
+        return KVO_OK;
+    const piece wrappers = {parser->text.at, (size_t)(rest.at - parser->text.at) - 1};
+    parser->text = rest;
+    return keep(parser, wrappers, &tier->wrappers);
+}
+
 static int parse_tier(tier_parser *parser, kvo_tier_config *tier)
 {
-    const char *colon = memchr(parser->text.at, ':', parser->text.count);
-    const piece kind = {parser->text.at,
-                        colon == NULL ? parser->text.count : (size_t)(colon - parser->text.at)};
-
     *tier = (kvo_tier_config)KVO_TIER_CONFIG_INIT;
+    const int status = take_wrappers(parser, tier);
+    if (status != KVO_OK)
+        return status;
+    const piece kind = piece_until(parser->text, ":");
     if (parser->text.count == 0)
         return tier_fail(parser, "empty; write dram:2G or disk:/path:20G, separated by single commas");
     if (piece_is(kind, "dram")) {
@@ -287,15 +324,17 @@ int kvo_parse_tiers(const char *text, kvo_tier_config tiers[KVO_TIERS_MAX], uint
                          "tiers: a null pointer; pass a text like dram:2G,disk:/path:20G");
     tier_parser parser = {error, 0, {text, 0}, paths, paths_bytes};
     *count = 0;
-    for (const char *at = text;; at += parser.text.count + 1) {
+    for (const char *at = text;; at++) {
         parser.text = (piece){at, strcspn(at, ",")};
         parser.number++;
         if (parser.number > KVO_TIERS_MAX)
             return tier_fail(&parser, "one too many; a store has at most 4 tiers");
+        const size_t length = parser.text.count;
         const int status = parse_tier(&parser, &tiers[parser.number - 1]);
         if (status != KVO_OK)
             return status;
-        if (at[parser.text.count] == '\0')
+        at += length;
+        if (*at == '\0')
             break;
     }
     *count = parser.number;

@@ -98,6 +98,7 @@ static void json_tier(cli_out *out, const cli_replay *replay, uint32_t i)
     cli_out_u64(out, "promotions", tier.promotions);
     cli_out_u64(out, "resident_blocks", tier.resident_blocks);
     cli_out_u64(out, "max_delta", tier.max_delta);
+    cli_out_u64(out, "injected", tier.injected);
     cli_out_object_end(out);
 }
 

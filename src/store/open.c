@@ -2,6 +2,7 @@
 /* Opening and closing: how much of everything, in which order. */
 #include "store/open.h"
 
+#include "base/text.h"
 #include "store/put.h"
 
 #include <stdio.h>
@@ -53,6 +54,17 @@ static int check_options(const base_env *env, kvo_options *o, kvo_error *error)
     return KVO_OK;
 }
 
+static int check_wrappers(const kvo_tier_config *c, unsigned i, const kvo_options *o, kvo_error *error)
+{
+    for (const char *at = c->wrappers; at; at = strchr(at, '+') ? strchr(at, '+') + 1 : NULL)
+        if (tier_wrapper_of(at) == NULL)
+            return base_fail(error, KVO_E_ARGUMENT, "tier %u: wrappers are fault and delay, with a '+' between, not %s",
+                             i, base_quote(at, strcspn(at, ":+")).text);
+    if (c->wrappers && (o->flags & KVO_OPEN_GHOST))
+        return base_fail(error, KVO_E_UNSUPPORTED, "tier %u: a ghost moves no bytes that a wrapper could harm", i);
+    return KVO_OK;
+}
+
 static int check_tier_config(const kvo_tier_config *c, unsigned i, const kvo_options *o, kvo_error *error)
 {
     if (tier_ops_of(c->kind) == NULL)
@@ -71,7 +83,7 @@ static int check_tier_config(const kvo_tier_config *c, unsigned i, const kvo_opt
                          "tier %u: a capacity in blocks needs options.block_bytes: say how large a block is", i);
     if (c->kind == KVO_TIER_DRAM && c->capacity_bytes == 0 && c->capacity_blocks == 0)
         return base_fail(error, KVO_E_ARGUMENT, "tier %u: dram needs a capacity", i);
-    return KVO_OK;
+    return check_wrappers(c, i, o, error);
 }
 
 /* ---- tiers ---- */
@@ -494,7 +506,8 @@ int store_open(base_env *env, const kvo_tier_config *tiers, uint32_t count, cons
     r = check_options(env, &o, error);
     for (unsigned i = 0; r == KVO_OK && i < count; i++) {
         configs[i] = (kvo_tier_config)KVO_TIER_CONFIG_INIT;
-        r = base_options_take(&configs[i], sizeof configs[i], &tiers[i]);
+        /* An older program's array has shorter entries. */
+        r = base_options_take(&configs[i], sizeof configs[i], (const char *)tiers + i * tiers->size);
         if (r != KVO_OK)
             return base_fail(error, r, "tier %u: its size is not set", i);
         r = check_tier_config(&configs[i], i, &o, error);

@@ -379,7 +379,7 @@ int store_recover(kvo_store *s, kvo_error *error)
     }
     s->recovered = s->blocks;
     for (unsigned t = 0; t < s->tier_count; t++)
-        s->scanned += s->tiers[t].io->scanned;
+        s->scanned += tier_innermost(s->tiers[t].io)->scanned;
     s->gaps = true;
     return KVO_OK;
 }

@@ -35,9 +35,10 @@ int kvo_stat_store(kvo_store *s, kvo_stat *out)
     stat.io_registered = !s->ghost && move_registered(s->engine);
     stat.payload_copies = atomic_load(&s->payload_copies);
     for (unsigned t = 0; t < s->tier_count && !s->ghost; t++) {
-        stat.transfers += atomic_load(&s->tiers[t].io->transfers);
-        stat.submissions += atomic_load(&s->tiers[t].io->submissions);
-        stat.payload_copies += atomic_load(&s->tiers[t].io->copies);
+        const tier_medium *io = tier_innermost(s->tiers[t].io);
+        stat.transfers += atomic_load(&io->transfers);
+        stat.submissions += atomic_load(&io->submissions);
+        stat.payload_copies += atomic_load(&io->copies);
     }
     stat.demoted_ahead = atomic_load(&s->demoted_ahead);
     stat.record_bytes = sizeof(block_record);
@@ -102,6 +103,7 @@ static void fill_present(kvo_store *s, const store_tier *t, kvo_tier_stat *out)
     store_unlock(s);
     out->resident_blocks = atomic_load(&t->resident);
     out->max_delta = atomic_load(&t->max_delta);
+    out->injected = tier_injected(t->io);
 }
 
 int kvo_stat_tier(kvo_store *s, uint32_t index, kvo_tier_stat *out)

@@ -167,6 +167,8 @@ struct tier_medium {
     _Atomic uint64_t transfers, submissions; /* of blocks, and the requests that they took */
     _Atomic uint64_t copies;                 /* payloads that the processor copied for them */
     uint64_t scanned;                        /* slots whose headers scans read, used or not */
+    tier_medium *behind;                     /* that this one wraps, and that keeps the counts above; or NULL */
+    _Atomic uint64_t injected;               /* faults and delays, of this one alone */
 };
 
 /* A tier's own stream begins with this. */
@@ -179,6 +181,16 @@ struct tier_stream {
 
 /* The table of tiers: by kvo_tier_kind; NULL = unknown. */
 const tier_ops *tier_ops_of(int kind);
+/* Of tiers that wrap a tier: the first one in kvo_tier_config.wrappers; NULL = unknown. */
+const tier_ops *tier_wrapper_of(const char *wrappers);
+/* The medium behind all wrappers, which counts. */
+static inline const tier_medium *tier_innermost(const tier_medium *t)
+{
+    while (t->behind)
+        t = t->behind;
+    return t;
+}
+uint64_t tier_injected(const tier_medium *t); /* by all wrappers */
 
 /* Wrappers. */
 int tier_open(const tier_config *config, tier_medium **out, kvo_error *error);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "tier/disk/disk.h"
 #include "tier/dram/dram.h"
 #include "tier/tier.h"
+#include "tier/wrap/wrap.h"
 
 const tier_ops *tier_ops_of(int kind)
 {
@@ -18,9 +20,28 @@ const tier_ops *tier_ops_of(int kind)
     }
 }
 
+const tier_ops *tier_wrapper_of(const char *wrappers)
+{
+    static const tier_ops *const all[] = {&tier_fault, &tier_delay};
+    size_t n = strcspn(wrappers, ":+");
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strlen(all[i]->kind) == n && memcmp(all[i]->kind, wrappers, n) == 0)
+            return all[i];
+    return NULL;
+}
+
+uint64_t tier_injected(const tier_medium *t)
+{
+    uint64_t sum = 0;
+    for (; t; t = t->behind)
+        sum += atomic_load(&t->injected);
+    return sum;
+}
+
 int tier_open(const tier_config *config, tier_medium **out, kvo_error *error)
 {
-    const tier_ops *ops = tier_ops_of(config->config->kind);
+    const kvo_tier_config *c = config->config;
+    const tier_ops *ops = c->wrappers ? tier_wrapper_of(c->wrappers) : tier_ops_of(c->kind);
     *out = NULL;
     KVO_ASSERT(ops && ops->size >= sizeof(tier_ops) && ops->api == TIER_API);
     int r = ops->open(config, out, error);

@@ -201,6 +201,21 @@ static void a_path_may_hold_colons(void **state)
     assert_one_disk("disk:/sp ace:1K", "/sp ace", 1024, 0);
 }
 
+static void wrappers_stand_in_front_of_a_tier(void **state)
+{
+    (void)state;
+    parsed p;
+    assert_int_equal(parse(&p, "fault+dram:2G,delay:read=5ms+fault:read=eio@0.1:seed=7+disk:/a+b:c:20G,disk:/fault+d"), KVO_OK);
+    assert_int_equal(p.count, 3);
+    assert_string_equal(p.tiers[0].wrappers, "fault");
+    assert_int_equal(p.tiers[0].capacity_bytes, 2 * GIB);
+    assert_string_equal(p.tiers[1].wrappers, "delay:read=5ms+fault:read=eio@0.1:seed=7");
+    assert_string_equal(p.tiers[1].path, "/a+b:c");
+    assert_int_equal(p.tiers[1].capacity_bytes, 20 * GIB);
+    assert_null(p.tiers[2].wrappers);
+    assert_string_equal(p.tiers[2].path, "/fault+d");
+}
+
 static void wrong_tiers_are_refused_and_named(void **state)
 {
     (void)state;
@@ -241,6 +256,14 @@ static void wrong_tiers_are_refused_and_named(void **state)
         {"/path", "not a kind of tier"},
         {":1G", "not a kind of tier"},
         {"dram:1G,dram:1G,dram:1G,dram:1G,dram:1G", "tier 5, \"dram:1G\": one too many"},
+        {"fault", "wraps no tier"},
+        {"fault:read=eio", "wraps no tier"},
+        {"fault+delay", "wraps no tier"},
+        {"fault+", "tier 1, \"\": empty"},
+        {"fault++disk:/a", "not a kind of tier"},
+        {"faults+disk:/a", "not a kind of tier"},
+        {"fault+disk:20G", "a disk needs a path"},
+        {"dram:1G,delay+dram", "tier 2, \"dram\": dram needs a capacity"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         parsed p;
@@ -280,6 +303,7 @@ int main(void)
         cmocka_unit_test(a_long_or_hostile_size_gives_a_short_error),
         cmocka_unit_test(a_list_is_read_in_order),
         cmocka_unit_test(a_path_may_hold_colons),
+        cmocka_unit_test(wrappers_stand_in_front_of_a_tier),
         cmocka_unit_test(wrong_tiers_are_refused_and_named),
         cmocka_unit_test(paths_stay_in_their_buffer),
     };

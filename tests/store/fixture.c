@@ -86,12 +86,16 @@ uint32_t fixture_stepped(void) { return with_mover || getenv("KVO_TEST_MOVER") ?
 
 void fixture_text(const char *tiers, char *text, size_t bytes)
 {
+    const char *wrappers = options.flags & KVO_OPEN_GHOST ? NULL : getenv("KVO_TEST_WRAPPERS");
     size_t n = 0;
-    for (const char *p = tiers; *p && n < bytes; p++)
+    for (const char *p = tiers; *p && n < bytes; p++) {
+        if (wrappers && (p == tiers || p[-1] == ','))
+            n += (size_t)snprintf(text + n, bytes - n, "%s+", wrappers);
         if (*p == '@')
             n += (size_t)snprintf(text + n, bytes - n, "%s", fixture_path(*++p - '0'));
         else
             text[n++] = *p;
+    }
     assert_true(n < bytes);
     text[n] = 0;
 }
