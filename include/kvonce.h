@@ -142,7 +142,7 @@ typedef enum kvo_tier_kind { KVO_TIER_DRAM = 1, KVO_TIER_DISK = 2 } kvo_tier_kin
 typedef struct kvo_tier_config {
     size_t size;
     int kind;                 /* kvo_tier_kind */
-    const char *path;         /* disk: the directory; created with mode 0700 if missing */
+    const char *path;         /* disk: the directory, 1 to 200 bytes; created with mode 0700 if missing */
     uint64_t capacity_bytes;  /* all included: for the first dram tier the control records
                                  of the whole store too. 0 with a disk that exists: as it is */
     uint64_t capacity_blocks; /* payload slots of kvo_options.block_bytes; KVO_INFINITE: ghost */
