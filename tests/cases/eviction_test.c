@@ -133,29 +133,6 @@ static void B061_tiers_of_one_to_three_blocks_evict_without_a_trace(void **state
         }
 }
 
-static void gets_and_puts(unsigned number)
-{
-    uint64_t random = cases_seed() + number;
-    for (int i = 0; i < (TEST_SANITIZES ? 300 : 1500); i++) {
-        uint64_t name = cases_draw(&random, 8);
-        int status = number % 2 ? cases_put(name, BYTES, 0, 1000000) : cases_get(name, BYTES, 0, 1000000);
-        MUST(status == KVO_OK || status == KVO_STORED || status == KVO_EXISTS || status == KVO_MISS ||
-             status == KVO_BUSY || status == KVO_FULL);
-    }
-}
-
-/* A sibling: the block that is evicted is on its way up, for somebody else. */
-static void B061_what_is_being_promoted_may_be_evicted(void **state)
-{
-    (void)state;
-    with_mover = true;
-    open_store("dram:2blk,disk:@0:4blk");
-    cases_threads(4, gets_and_puts);
-    check_valid();
-    kvo_close(store, KVO_FOREVER);
-    store = NULL;
-}
-
 /* ---- policies and tiers ---- */
 
 static void B064_every_placement_evicts_from_every_tier(void **state)
@@ -302,33 +279,7 @@ static void B083_a_scan_pays_for_a_batch_of_victims_at_every_size(void **state)
 
 /* ---- slots in use again ---- */
 
-static void overwrites_or_reads(unsigned number)
-{
-    uint64_t random = cases_seed() * 7 + number;
-    for (int i = 0; i < (TEST_SANITIZES ? 200 : 1000); i++) {
-        uint64_t name = cases_draw(&random, 48);
-        int status = number < 2 ? cases_put(name, BYTES, 0, 1000000000u) : cases_get(name, BYTES, 0, 1000000000u);
-        MUST(status != KVO_SIZE && status < KVO_E_ARGUMENT);
-    }
-}
-
-static void B111_a_slot_that_others_have_meanwhile_is_a_miss(void **state)
-{
-    (void)state;
-    static const char *const tiers[] = {"disk:@0:16blk", "dram:2blk,disk:@0:16blk"};
-    for (int t = 0; t < 2; t++) {
-        with_mover = t;
-        open_store(tiers[t]);
-        cases_threads(6, overwrites_or_reads);
-        assert_int_equal(store_stat().digest_misses, 0); /* it is noticed before, not by luck */
-        assert_true(cases_evictions(store_stat().present_tier_count - 1) > 100);
-        check_valid(); /* used bytes are a recount */
-        close_store();
-        fixture_remove(0);
-    }
-}
-
-/* A sibling: the same name, in the same slot, another life of another length. */
+/* A sibling of one in cases_io: the same name, in the same slot, another life of another length. */
 static void B111_a_slot_may_have_the_name_again(void **state)
 {
     (void)state;
@@ -441,13 +392,11 @@ int main(void)
         FIXTURE_TEST(B027_a_prefix_that_was_read_in_part_stays_usable),
         FIXTURE_TEST(B056_blocks_of_a_higher_class_are_not_flushed_by_others),
         FIXTURE_TEST(B061_tiers_of_one_to_three_blocks_evict_without_a_trace),
-        FIXTURE_TEST(B061_what_is_being_promoted_may_be_evicted),
         FIXTURE_TEST(B064_every_placement_evicts_from_every_tier),
         FIXTURE_TEST(B064_a_cycle_that_fails_is_not_the_last),
         FIXTURE_TEST(B082_probes_keep_no_block),
         FIXTURE_TEST(B083_new_blocks_outlast_old_ones_that_nobody_used),
         FIXTURE_TEST(B083_a_scan_pays_for_a_batch_of_victims_at_every_size),
-        FIXTURE_TEST(B111_a_slot_that_others_have_meanwhile_is_a_miss),
         FIXTURE_TEST(B111_a_slot_may_have_the_name_again),
         FIXTURE_TEST(B116_a_large_block_gets_room_among_small_ones_when_nobody_pins_them),
         FIXTURE_TEST(B142_a_full_tier_evicts_one_for_one),

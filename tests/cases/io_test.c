@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes on their way: many sessions, many readers, many pieces, awkward lengths, batches that overlap. */
+/* Bytes on their way: many sessions, many readers, many pieces, awkward lengths, batches that overlap,
+   slots that others have meanwhile. */
 #include "cases.h"
 
 #include <pthread.h>
@@ -339,7 +340,8 @@ static void B123_a_block_may_come_in_any_number_of_pieces(void **state)
 static void B123_a_batch_may_have_any_number_of_small_blocks(void **state)
 {
     (void)state;
-    static const char *const tiers[] = {"dram:600blk,disk:@0:600blk", "disk:@0:600blk"};
+    static const char *const tiers[] = {"dram:300blk,disk:@0:300blk", "disk:@0:300blk"};
+    options.blocks_max = 2500;
     for (int t = 0; t < 2; t++) {
         open_store(tiers[t]);
         cases_batch b = cases_batch_make(0, 2000, 700, true);
@@ -358,6 +360,7 @@ static void B123_a_batch_may_have_any_number_of_small_blocks(void **state)
 /* ---- hits beside writes ---- */
 
 enum { RESIDENT = 100 };
+static uint64_t patience_ns; /* for a block that others move */
 
 static void hits_or_writes(unsigned number)
 {
@@ -369,7 +372,7 @@ static void hits_or_writes(unsigned number)
     for (int round = 0; round < 8; round++)
         for (uint64_t i = 0; i < RESIDENT; i++) {
             MUST(exists((i * 7 + number) % RESIDENT, NULL) == KVO_OK);
-            MUST(cases_get((i * 7 + number) % RESIDENT, BYTES, 0, 0) == KVO_OK);
+            MUST(cases_get((i * 7 + number) % RESIDENT, BYTES, 0, patience_ns) == KVO_OK);
         }
 }
 
@@ -379,11 +382,63 @@ static void B130_what_is_resident_is_a_hit_while_others_write(void **state)
     static const char *const tiers[] = {"dram:400blk", "disk:@0:400blk", "dram:150blk,disk:@1:600blk"};
     for (int t = 0; t < 3; t++) { /* siblings: on a disk; where the writers make blocks of the readers move */
         with_mover = t == 2;
+        patience_ns = t == 2 ? KVO_FOREVER : 0;
         open_store(tiers[t]);
         assert_int_equal(fill_with(0, RESIDENT, BYTES), RESIDENT);
         cases_threads(8, hits_or_writes);
         assert_int_equal(store_stat().get_misses, 0);
         close_store();
+    }
+}
+
+/* ---- what leaves meanwhile ---- */
+
+static void gets_and_puts(unsigned number)
+{
+    uint64_t random = cases_seed() + number;
+    for (int i = 0; i < (TEST_SANITIZES ? 300 : 1500); i++) {
+        uint64_t name = cases_draw(&random, 8);
+        int status = number % 2 ? cases_put(name, BYTES, 0, 1000000) : cases_get(name, BYTES, 0, 1000000);
+        MUST(status == KVO_OK || status == KVO_STORED || status == KVO_EXISTS || status == KVO_MISS ||
+             status == KVO_BUSY || status == KVO_FULL);
+    }
+}
+
+/* A sibling of one in cases_eviction: the block that is evicted is on its way up, for somebody else. */
+static void B061_what_is_being_promoted_may_be_evicted(void **state)
+{
+    (void)state;
+    with_mover = true;
+    open_store("dram:2blk,disk:@0:4blk");
+    cases_threads(4, gets_and_puts);
+    check_valid();
+    kvo_close(store, KVO_FOREVER);
+    store = NULL;
+}
+
+static void overwrites_or_reads(unsigned number)
+{
+    uint64_t random = cases_seed() * 7 + number;
+    for (int i = 0; i < (TEST_SANITIZES ? 200 : 1000); i++) {
+        uint64_t name = cases_draw(&random, 48);
+        int status = number < 2 ? cases_put(name, BYTES, 0, 1000000000u) : cases_get(name, BYTES, 0, 1000000000u);
+        MUST(status != KVO_SIZE && status < KVO_E_ARGUMENT);
+    }
+}
+
+static void B111_a_slot_that_others_have_meanwhile_is_a_miss(void **state)
+{
+    (void)state;
+    static const char *const tiers[] = {"disk:@0:16blk", "dram:2blk,disk:@0:16blk"};
+    for (int t = 0; t < 2; t++) {
+        with_mover = t;
+        open_store(tiers[t]);
+        cases_threads(6, overwrites_or_reads);
+        assert_int_equal(store_stat().digest_misses, 0); /* it is noticed before, not by luck */
+        assert_true(cases_evictions(store_stat().present_tier_count - 1) > 100);
+        check_valid(); /* used bytes are a recount */
+        close_store();
+        fixture_remove(0);
     }
 }
 
@@ -399,6 +454,8 @@ int main(void)
         FIXTURE_TEST(B115_who_waits_for_a_reader_that_is_cancelled_is_served),
         FIXTURE_TEST(B123_a_block_may_come_in_any_number_of_pieces),
         FIXTURE_TEST(B123_a_batch_may_have_any_number_of_small_blocks),
+        FIXTURE_TEST(B061_what_is_being_promoted_may_be_evicted),
+        FIXTURE_TEST(B111_a_slot_that_others_have_meanwhile_is_a_miss),
         FIXTURE_TEST(B130_what_is_resident_is_a_hit_while_others_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
