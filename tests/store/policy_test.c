@@ -215,7 +215,7 @@ static void a_chain_leaves_from_its_tail(void **state)
     size_t matched;
     o.chained = 1;
     open_store("dram:128blk");
-    /* 128 blocks in four batches, then 13 strangers: the head still matches. */
+    /* Report B027: 128 blocks in four batches, then 13 strangers: the head still matches. */
     for (uint64_t batch = 0; batch < 4; batch++) {
         for (size_t i = 0; i < 32; i++) {
             name_of(batch * 32 + i, names[i]);

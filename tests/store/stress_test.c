@@ -2,7 +2,7 @@
 /*
  * Eight threads submit, cancel, hold, remove, rewrite and set policies as fast as they can, over queues that
  * two of them share, beside the mover. Every byte that a get calls right is checked, every job is
- * reported once, and when the store is closed memory and descriptors are back at their level.
+ * reported once (report B141), and when the store is closed memory and descriptors are back at their level.
  *
  *     store_stress_test [io_uring|threads]
  *     KVO_TEST_SECONDS: in all, 4 unless given; KVO_TEST_SEED
