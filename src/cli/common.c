@@ -9,6 +9,17 @@
 #include <string.h>
 #include <time.h>
 
+void cli_one_line(char *text)
+{
+    for (unsigned char *at = (unsigned char *)text; *at != 0; at++) {
+        if (*at < 0x20 || *at == 0x7f) {
+            *at = '?';
+        } else if (*at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0) { /* C1, which terminals obey too */
+            at[0] = at[1] = '?';
+        }
+    }
+}
+
 int cli_fail(const char *format, ...)
 {
     char line[2048];
@@ -16,11 +27,7 @@ int cli_fail(const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    for (char *at = line; *at != 0; at++) {
-        if ((unsigned char)*at < 0x20 || *at == 0x7f) {
-            *at = '?';
-        }
-    }
+    cli_one_line(line);
     fprintf(stderr, "kvonce: %s\n", line);
     return CLI_FAIL;
 }

@@ -27,6 +27,9 @@ enum {
    Returns CLI_FAIL, so that `return cli_fail(...)` reads well. */
 int cli_fail(const char *format, ...) CLI_PRINTF(1, 2);
 
+/* Control characters, C1's in UTF-8 too, become '?': a file's or a caller's words end in a terminal. */
+void cli_one_line(char *text);
+
 /* The same for a call that the library refused: its own line, or the status in words. */
 struct kvo_error;
 int cli_refused(int status, const struct kvo_error *error);

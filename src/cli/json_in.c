@@ -22,6 +22,7 @@ int cli_json_fail(cli_json *json, const char *format, ...)
         va_start(arguments, format);
         (void)vsnprintf(json->error, sizeof json->error, format, arguments);
         va_end(arguments);
+        cli_one_line(json->error);
         json->failed = 1;
     }
     return -1;

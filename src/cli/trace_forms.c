@@ -48,6 +48,7 @@ static int in_field(cli_json *json, const char *field, int result)
         memmove(json->error + length + 2, json->error, strlen(json->error) + 1);
         memcpy(json->error, field, length);
         memcpy(json->error + length, ": ", 2);
+        cli_one_line(json->error);
     }
     return result;
 }

@@ -117,6 +117,14 @@ static void numbers_are_written_for_people(void **state)
     assert_string_equal(cli_bytes_text(5u << 20, text), "5.0 MiB");
 }
 
+static void words_from_outside_stay_on_their_line(void **state)
+{
+    (void)state;
+    char text[] = "a\nb\033[2Jc\177d \302\233e \303\244 \302\240 \302";
+    cli_one_line(text);
+    assert_string_equal(text, "a?b?[2Jc?d ??e \303\244 \302\240 \302");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -126,6 +134,7 @@ int main(void)
         cmocka_unit_test(id_marks_agree_with_a_plain_table),
         cmocka_unit_test(percentiles_are_within_two_percent),
         cmocka_unit_test(numbers_are_written_for_people),
+        cmocka_unit_test(words_from_outside_stay_on_their_line),
     };
     return cmocka_run_group_tests_name("parts", tests, NULL, NULL);
 }
