@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* docs/names.md; names_reference.py computes the same with another SHA-256. */
 static const char *const vectors[][2] = {
@@ -410,8 +411,121 @@ static void invalid_chains_are_refused(void **state)
     assert_int_equal(name(&f, 0, 16), KVO_E_ARGUMENT);
 }
 
-int main(void)
+/* ---- Public fault reports ---- */
+
+/* Each description and each salt against all others: fields that run into each other would meet. */
+static void B043_no_two_inputs_share_a_name(void **state)
 {
+    (void)state;
+    static const char *const words[][3] = {{"ab", "c", ""},   {"a", "bc", ""},  {"", "abc", ""},  {"abc", "", ""},
+                                           {"a", "b", "c"},   {"", "ab", "c"},  {"a", "", "bc"},  {"x@y", "", ""},
+                                           {"x", "@y", ""},   {"x|y", "", ""},  {"x", "|y", ""},  {"x\ny", "", ""},
+                                           {"x", "\ny", ""},  {"x/y", "z", ""}, {"x", "y/z", ""}, {"x:", "y", ""}};
+    static const struct {
+        const char *bytes;
+        size_t count;
+    } salts[] = {{"", 0}, {"a", 1}, {"ab", 2}, {"a\0", 2}, {"\0a", 2}, {"\0", 1}, {"\0\0", 2}, {"x@y", 3}, {"x|y", 3}, {"x\n", 2}};
+    enum { WORDS = sizeof words / sizeof words[0], SALTS = sizeof salts / sizeof salts[0] };
+    uint8_t spaces[WORDS][32], names[WORDS * SALTS][32];
+    uint32_t token = 1;
+    size_t count, used = 0;
+
+    for (size_t i = 0; i < WORDS; i++) {
+        kvo_space_config config = plain(65536);
+        config.model = words[i][0];
+        config.revision = words[i][1];
+        config.dtype = words[i][2];
+        assert_int_equal(kvo_space_digest(&config, spaces[i]), KVO_OK);
+        for (size_t k = 0; k < SALTS; k++, used++) {
+            kvo_chain chain = KVO_CHAIN_INIT;
+            chain.space_digest = spaces[i];
+            chain.block_tokens = 1;
+            chain.salt = salts[k].bytes;
+            chain.salt_bytes = salts[k].count;
+            assert_int_equal(kvo_chain_names(&chain, &token, 1, names[used], 1, &count), KVO_OK);
+            for (size_t before = 0; before < used; before++)
+                assert_memory_not_equal(names[before], names[used], 32);
+        }
+        for (size_t before = 0; before < i; before++)
+            assert_memory_not_equal(spaces[before], spaces[i], 32);
+    }
+}
+
+enum { GOLDEN_LISTS = 50, GOLDEN_TOKENS = 400 };
+
+/* List i: none, one token, the ends of 32 bits (a negative id is one of them), then longer and longer ones. */
+static size_t golden_list(unsigned i, uint32_t tokens[GOLDEN_TOKENS], uint32_t *block_tokens)
+{
+    static const uint32_t ends[] = {0, 1, 0x7fffffffu, 0x80000000u, 0xffffffffu};
+    size_t count = i == 0 ? 0 : i <= 5 ? 1 : 8u * (i - 1);
+    uint32_t x = i;
+    for (size_t k = 0; k < count; k++) {
+        x = x * 1664525u + 1013904223u;
+        tokens[k] = i <= 5 ? ends[i - 1] : x;
+    }
+    *block_tokens = i <= 5 ? 1 : i % 3 == 0 ? 16 : i % 3 == 1 ? 7 : 1;
+    return count;
+}
+
+/* One line a list: how many names, and the digest of all of them. */
+static void golden_write(FILE *out)
+{
+    kvo_space_config config = llama();
+    uint8_t space[32], digest[32];
+    assert_int_equal(kvo_space_digest(&config, space), KVO_OK);
+    for (unsigned i = 0; i < GOLDEN_LISTS; i++) {
+        static uint32_t tokens[GOLDEN_TOKENS];
+        static uint8_t names[GOLDEN_TOKENS][32];
+        kvo_chain chain = KVO_CHAIN_INIT;
+        size_t count;
+        size_t token_count = golden_list(i, tokens, &chain.block_tokens);
+        chain.space_digest = space;
+        chain.seed = i;
+        assert_int_equal(kvo_chain_names(&chain, tokens, token_count, names[0], GOLDEN_TOKENS, &count), KVO_OK);
+        assert_int_equal(base_sha256(names, count * 32, digest), KVO_OK);
+        fprintf(out, "%u %zu ", i, count);
+        for (int k = 0; k < 32; k++)
+            fprintf(out, "%02x", digest[k]);
+        fputc('\n', out);
+    }
+}
+
+static size_t read_all(FILE *file, char *text, size_t room)
+{
+    assert_non_null(file);
+    size_t bytes = fread(text, 1, room - 1, file);
+    text[bytes] = 0;
+    return bytes;
+}
+
+/* names_golden.txt is from names_reference.py; this process, another one and every build must say the same. */
+static void B097_names_are_the_same_in_every_process(void **state)
+{
+    (void)state;
+    static char here[8192], golden[8192], there[8192];
+    FILE *out = fmemopen(here, sizeof here, "w");
+    golden_write(out);
+    fclose(out);
+    FILE *file = fopen(NAMES_GOLDEN, "r");
+    assert_true(read_all(file, golden, sizeof golden) > 50 * 64);
+    fclose(file);
+    assert_string_equal(here, golden);
+    char self[4096] = "", command[4200];
+    assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    snprintf(command, sizeof command, "'%s' --golden", self);
+    file = popen(command, "r");
+    read_all(file, there, sizeof there);
+    assert_int_equal(pclose(file), 0);
+    assert_string_equal(there, golden);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--golden") == 0) {
+        golden_write(stdout);
+        return fflush(stdout) != 0;
+    }
+
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(space_digests_are_the_documented_ones),
         cmocka_unit_test(every_field_changes_the_digest),
@@ -425,6 +539,8 @@ int main(void)
         cmocka_unit_test(a_chain_can_be_named_in_pieces),
         cmocka_unit_test(capacity_limits_the_names),
         cmocka_unit_test(invalid_chains_are_refused),
+        cmocka_unit_test(B043_no_two_inputs_share_a_name),
+        cmocka_unit_test(B097_names_are_the_same_in_every_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -295,6 +295,49 @@ static void paths_stay_in_their_buffer(void **state)
     assert_int_equal(kvo_parse_tiers(NULL, tiers, &count, NULL, 0, &error), KVO_E_ARGUMENT);
 }
 
+/* ---- Public fault reports ----------------------------------------------- */
+
+/* One rule, wherever a size is given. 0: refused. */
+static void B026_a_size_means_the_same_in_every_place(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } sizes[] = {
+        {"10G", 10 * GIB}, {"10GB", 10 * GIB}, {"10GiB", 10 * GIB}, {"10g", 10 * GIB}, {"512mb", 512 * KIB * KIB},
+        {"1.5G", 3 * GIB / 2}, {"16 MB", 0}, {"1.5", 0}, {"1e9", 0}, {"-5", 0}, {"-0", 0}, {"", 0}, {" ", 0},
+        {"0x10", 0}, {"10GX", 0}, {"50%", 0}, {"18446744073709551615", 0}, {"18446744073709551616", 0},
+        {"99999999T", 0}, {"nan", 0}, {"Infinity", 0}, {"1e400", 0}, {"+5", 0}, {"9223372036854775807", INT64_MAX},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        char dram[64], disk[64];
+        parsed p;
+        uint64_t bytes = 0;
+        int expected = sizes[i].bytes ? KVO_OK : KVO_E_RANGE;
+        snprintf(dram, sizeof dram, "dram:%s", sizes[i].text);
+        snprintf(disk, sizeof disk, "disk:/a:%s", sizes[i].text);
+        assert_int_equal(kvo_parse_size(sizes[i].text, &bytes, NULL), expected);
+        assert_int_equal(bytes, sizes[i].bytes);
+        assert_int_equal(parse(&p, dram), expected);
+        if (expected == KVO_OK)
+            assert_int_equal(p.tiers[0].capacity_bytes, bytes);
+        else
+            assert_non_null(strstr(p.error.text, sizes[i].text));
+        /* What cannot be meant as a number belongs to the path. */
+        int status = parse(&p, disk);
+        if (status == KVO_OK)
+            assert_int_equal(p.tiers[0].capacity_bytes, bytes);
+        assert_true(status == expected || (status == KVO_OK && strcmp(p.tiers[0].path, disk + 5) == 0));
+    }
+    uint64_t bytes = 1;
+    parsed p;
+    assert_int_equal(kvo_parse_size("0", &bytes, NULL), KVO_OK); /* a size, but no capacity */
+    assert_int_equal(bytes, 0);
+    assert_int_equal(parse(&p, "dram:0"), KVO_E_RANGE);
+    assert_int_equal(parse(&p, "disk:/a:0"), KVO_E_RANGE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +349,7 @@ int main(void)
         cmocka_unit_test(wrappers_stand_in_front_of_a_tier),
         cmocka_unit_test(wrong_tiers_are_refused_and_named),
         cmocka_unit_test(paths_stay_in_their_buffer),
+        cmocka_unit_test(B026_a_size_means_the_same_in_every_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -144,6 +144,16 @@ def test_policy_is_set_and_kept(folder):
         assert "--set" in kvonce("policy", directory, "--name", name, "--set", twice, code=2)
 
 
+def test_B137_a_policy_that_is_refused_changes_nothing(folder):
+    directory, _ = make_store(folder)
+    kvonce("policy", directory, "--all", "--set", "priority=60,qos=2,reuse=7")
+    before = {b["name"]: b["policy"] for b in listing(directory)}
+    for text in ["priority=101", "priority=nan", "priority=inf", "priority=-1", "priority=1e400", "reuse=101%", "qos=4",
+                 "priority=9,reuse=101", "tenant=65536", "intent=keep,intent_seconds=nan", "intent=keep,intent_seconds=0"]:
+        assert "--set" in kvonce("policy", directory, "--all", "--set", text, code=2)
+    assert {b["name"]: b["policy"] for b in listing(directory)} == before
+
+
 def test_a_name_in_two_spaces_needs_the_space(folder):
     directory, _ = make_store(folder)
     replay(folder / "trace-150.jsonl", "dram:200blk,disk:%s" % directory, "--block-bytes", BLOCK, "--space", "b",

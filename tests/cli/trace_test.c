@@ -276,6 +276,130 @@ static void a_line_without_end_is_refused(void **state)
     assert_non_null(strstr(error_text, ":1: a line of more than 64 MiB"));
 }
 
+/* ---- Public fault reports ---- */
+
+#define C "{\"timestamp\": 9, \"hash_ids\": [7]}"
+
+static void B028_lines_without_a_record_cost_nothing(void **state)
+{
+    (void)state;
+    int ends[2];
+    cli_trace trace;
+    char text[1024];
+    static const char *const clean[] = {A "\n" C "\n" B "\n", A "\n\n" C "\n" B "\n", A "\n   \n" C "\n" B "\n",
+                                        A "\r\n" C "\r\n" B "\r\n", "\xef\xbb\xbf" A "\n" C "\n" B "\n",
+                                        A "\n" C "\n" B, A "\n\r\n" C "\n\t\n" B "\n\n\n"};
+    for (size_t i = 0; i < sizeof clean / sizeof clean[0]; i++)
+        reads(clean[i], "0/0,1,2 0/7 0/0,9");
+    refuses(A "\r" C "\n", ":1", "end of the line"); /* a lone CR ends no line */
+    refuses(A "\n# comment\n" C "\n", ":2", "'#'");
+    refuses(A "\n// comment\n" C "\n", ":2", "'/'");
+    refuses("", "", "empty");
+    refuses("\x1f\x8b\x08", ":1", "gzip");
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], clean[4], strlen(clean[4])), strlen(clean[4]));
+    assert_int_equal(close(ends[1]), 0);
+    FILE *file = fdopen(ends[0], "rb");
+    assert_int_equal(cli_trace_read(&trace, file, "pipe", 1, error_text, sizeof error_text), 0);
+    assert_string_equal(as_text(&trace, text, sizeof text), "0/0,1,2 0/7 0/0,9");
+    cli_trace_free(&trace);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Twelve good lines, then this one. */
+static void thirteenth(const char *line, const char *what)
+{
+    char text[8192] = "";
+    for (int i = 0; i < 12; i++)
+        strcat(text, A "\n");
+    strcat(strcat(text, line), "\n" A "\n");
+    refuses(text, ":13", what);
+}
+
+/* One line with so many ids, in numbers of 20 digits: 100,000 of them are 2 MB. */
+static void reads_ids(size_t count)
+{
+    cli_trace trace;
+    char *text = cli_alloc(count + 2, 24);
+    size_t used = (size_t)sprintf(text, "{\"hash_ids\":[");
+    for (size_t i = 0; i < count; i++)
+        used += (size_t)sprintf(text + used, i == 0 ? "%llu" : ",%llu", 18446744073709551615ull - 2 * i);
+    used += (size_t)sprintf(text + used, "]}\n");
+    assert_int_equal(load_bytes(&trace, text, used), 0);
+    assert_int_equal(trace.requests[0].count, count);
+    cli_trace_free(&trace);
+    free(text);
+}
+
+static void B029_a_malformed_line_is_named(void **state)
+{
+    (void)state;
+    thirteenth("{\"timestamp\": 1, \"input_length\": 5, \"output_length\":2748 610, \"hash_ids\": [1]}", "'6' where");
+    thirteenth("{\"timestamp\": 1 \"hash_ids\": [1]}", "where");
+    thirteenth("{\"timestamp\": 1, \"hash_ids\": [1], \"timestamp\": 2}", "twice");
+    thirteenth("{\"timestamp\": 1, \"hash_ids\": {\"0\": 1}}", "a list");
+    thirteenth("{\"timestamp\": 1, \"hash_ids\": [{\"id\": 1}]}", "hash_ids");
+    reads_ids(100000);
+}
+
+static void B135_fields_that_do_not_agree_have_an_answer(void **state)
+{
+    (void)state;
+    reads("{\"hash_ids\": [1]}\n{\"hash_ids\": [2]}\n", "0/1 0/2"); /* no time: the order of the file */
+    reads("{\"timestamp\": 0, \"hash_ids\": [1]}\n", "0/1");         /* no lengths */
+    refuses(A "\n{\"hash_ids\": [1]}\n", ":2", "no timestamp");     /* some without: no order */
+    refuses("{\"timestamp\": 1, \"input_length\": 5}\n", ":1", "");
+    reads("{\"timestamp\": 2, \"hash_ids\": [2]}\n{\"timestamp\": 1, \"hash_ids\": [1]}\n", "0/1 0/2"); /* sorted */
+    reads("{\"timestamp\": 1, \"hash_ids\": [2]}\n{\"timestamp\": 1, \"hash_ids\": [1]}\n", "0/2 0/1");
+    reads("{\"timestamp\": -1.5, \"hash_ids\": [2]}\n{\"timestamp\": -2, \"hash_ids\": [1]}\n", "0/1 0/2");
+    reads("{\"timestamp\": 9e17, \"hash_ids\": [2]}\n{\"timestamp\": 0.25, \"hash_ids\": [1]}\n", "0/1 0/2");
+    refuses("{\"timestamp\": 1e999, \"hash_ids\": [1]}\n", ":1", "out of range");
+    reads("{\"timestamp\": 0, \"input_length\": 0, \"output_length\": 0, \"hash_ids\": [1, 2]}\n", "0/1,2");
+    reads("{\"timestamp\": 0, \"input_length\": 7, \"hash_ids\": [], \"type\": \"x\", \"more\": {\"y\": []}}\n", "0/");
+    refuses("{\"conv\":\"c\",\"requests\":0,\"block_size\":0}\n", ":1", "not 1 to 65535");
+}
+
+/* Cut off at each byte of the last line: it is not there, or whole, or named. */
+static void the_end_may_be_anywhere(void)
+{
+    static const char text[] = A "\n" B "\n";
+    const size_t first = strlen(A "\n");
+    for (size_t end = first; end <= strlen(text); end++) {
+        if (end == first)
+            reads_bytes(text, end, "0/0,1,2");
+        else if (end >= first + strlen(B))
+            reads_bytes(text, end, AB);
+        else
+            refuses_bytes(text, end, ":2", "ends where");
+    }
+}
+
+static void B136_what_a_killed_writer_leaves_is_named(void **state)
+{
+    (void)state;
+    enum { HOLE = 1 << 20, DEPTH = 100000 };
+    char *text = cli_alloc(1, HOLE + 1024);
+    size_t used = strlen(A "\n");
+    the_end_may_be_anywhere();
+    memcpy(text, A "\n", used); /* a hole between records, and one within */
+    memcpy(text + used + HOLE, B "\n", strlen(B "\n"));
+    refuses_bytes(text, used + HOLE + strlen(B "\n"), ":2", "0x00");
+    used = (size_t)sprintf(text, "{\"hash_ids\": [1");
+    memset(text + used, 0, HOLE);
+    memcpy(text + used + HOLE, "]}\n", 3);
+    refuses_bytes(text, used + HOLE + 3, ":1", "0x00");
+    for (size_t i = 0; i < 3; i++) {
+        static const char *const before[] = {"", "{\"hash_ids\": ", A "\n{\"timestamp\": 1, \"x\": "};
+        used = (size_t)sprintf(text, "%s", before[i]);
+        memset(text + used, '[', DEPTH);
+        refuses_bytes(text, used + DEPTH, i == 2 ? ":2" : ":1", "");
+    }
+    refuses("{\"hash_ids\": [1], \"\xff\xfe\": 1}\n", ":1", "not UTF-8");
+    refuses("{\"hash_ids\": [1], \"session_id\": \"\xed\xa0\x80\"}\n", ":1", "not UTF-8");
+    refuses(A "\n\xff\n", ":2", "where");
+    free(text); /* a line without end: a_line_without_end_is_refused() */
+}
+
 /* ---- Ids ---- */
 
 static void many_ids_are_expanded_in_order(void **state)
@@ -319,6 +443,10 @@ int main(void)
         cmocka_unit_test(what_is_no_trace_is_refused),
         cmocka_unit_test(a_line_without_end_is_refused),
         cmocka_unit_test(many_ids_are_expanded_in_order),
+        cmocka_unit_test(B028_lines_without_a_record_cost_nothing),
+        cmocka_unit_test(B029_a_malformed_line_is_named),
+        cmocka_unit_test(B135_fields_that_do_not_agree_have_an_answer),
+        cmocka_unit_test(B136_what_a_killed_writer_leaves_is_named),
     };
     int file = mkstemp(path);
     if (file < 0) {

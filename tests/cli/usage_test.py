@@ -60,6 +60,53 @@ def test_numbers_and_sizes_are_strict(folder):
         kvonce("replay", trace, "--ghost", "--tiers", "dram:10blk", "--block-bytes", text)
 
 
+def options_of(command):
+    """(name, placeholder or None) of each option in a command's help."""
+    return re.findall(r"(?m)^  (--[a-z-]+)(?: ([A-Z][A-Z=,.]*))? ", kvonce(*command.split(), "--help"))
+
+
+def test_B026_sizes_of_options_follow_the_one_rule(folder):
+    trace, ghost = synth(folder, 5), ["--ghost", "--tiers", "dram:10blk"]
+    for text in ["64K", "64KB", "64KiB", "64k", "0.0625M", "65536"]:
+        kvonce("replay", trace, *ghost, "--block-bytes", text)
+        kvonce("replay", trace, *ghost, "--block-bytes=" + text)
+    for text in ["16 MB", "1.5", "1e9", "0", "-5", "-0", "", " ", "0x10", "10GX", "50%", "18446744073709551615",
+                 "18446744073709551616", "99999999T", "nan", "inf"]:
+        for words in (["--block-bytes", text], ["--block-bytes=" + text]):
+            line = kvonce("replay", trace, *ghost, *words, code=2)
+            assert "--block-bytes" in line and text in line
+
+
+def test_B108_options_that_are_none_or_twice_are_refused(folder):
+    seen = 0
+    for command in COMMANDS:
+        for name, placeholder in options_of(command):
+            if name == "--help":
+                continue
+            seen += 1
+            once = [name] + (["1"] if placeholder else [])
+            assert "given twice" in kvonce(*command.split(), *once, *once, code=2), (command, name)
+            assert "no option" in kvonce(*command.split(), name[:-1] + "_", code=2), (command, name)
+            assert "no option" in kvonce(*command.split(), name.upper(), code=2), (command, name)
+    assert seen > 30
+
+
+def test_B137_numbers_that_are_none_are_refused(folder):
+    trace, seen = synth(folder, 5), 0
+    before = {"replay": [trace, "--ghost", "--tiers", "dram:10blk"]}
+    for command in COMMANDS:
+        for name, placeholder in options_of(command):
+            if placeholder not in ("N", "SIZE"):
+                continue
+            seen += 1
+            for text in ["nan", "inf", "-inf", "-1", "1e400", "1e3", "0x7", "1.5.5", "", " 7", "7 ", "101%",
+                         "99999999999999999999"]:
+                line = kvonce(*command.split(), *before.get(command, [folder] if "trace" not in command else []), name,
+                              text, code=2)
+                assert name in line, (command, name, text, line)
+    assert seen > 10
+
+
 def test_output_that_cannot_be_written_is_an_error(folder):
     for words in [["--version"], ["--help"], ["trace", "synth"], ["replay", "--help"]]:
         with open("/dev/full", "w") as full:
