@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Which branches of block, index, store, ledger and the disk tier the tests take, with assertions compiled out.
+
+    coverage.py [--builds DIRECTORY] [--no-run]
+
+Prints covered and all branches a folder and what was not taken, line by line; ends with 1 if a test failed, if less
+than 90 % was taken, or if tests/coverage_unreachable.txt is not true. That list names what no injected fault
+can reach, with the reason; it takes nothing off the count.
+"""
+
+import argparse
+import collections
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+FOLDERS = ["src/block", "src/index", "src/store", "src/ledger", "src/tier/disk"]
+SUITES = ["base", "block", "move", "store", "disk", "faults", "sim", "envs", "cases", "cli", "fuzz"]
+LEAST = 90.0
+UNREACHABLE = ROOT / "tests" / "coverage_unreachable.txt"
+
+
+def run(*command, **options):
+    sys.stdout.flush()
+    return subprocess.run([str(word) for word in command], cwd=ROOT, stdin=subprocess.DEVNULL, **options)
+
+
+def build(directory):
+    if not (directory / "build.ninja").exists():
+        # Counters are shared by threads; without optimisation each branch of the source is one of the program.
+        run("meson", "setup", directory, "-Dchecks=false", "-Db_coverage=true", "-Dbuildtype=debug",
+            "-Dc_args=-fprofile-update=atomic", check=True, env=dict(os.environ, CC="gcc"))
+    run("ninja", "-C", directory, check=True)
+
+
+def test(directory):
+    for counts in directory.rglob("*.gcda"):
+        counts.unlink()
+    there = run("meson", "test", "-C", directory, "--no-rebuild", "--list", capture_output=True, text=True).stdout
+    suites = [word for suite in SUITES if re.search(r"\b%s\b" % suite, there) for word in ("--suite", suite)]
+    return run("meson", "test", "-C", directory, "--no-rebuild", "--timeout-multiplier", "6", "--print-errorlogs",
+               *suites).returncode == 0
+
+
+def measure(directory):
+    """{file: {line: [branches taken or not]}}"""
+    filters = [word for folder in FOLDERS for word in ("--filter", str(ROOT / folder) + "/")]
+    out = directory / "coverage.json"
+    run("gcovr", "--root", ROOT, "--object-directory", directory, *filters, "--json", out,
+        "--exclude-unreachable-branches", "--exclude-throw-branches", directory, check=True)
+    files = {}
+    for entry in json.loads(out.read_text())["files"]:
+        lines = collections.defaultdict(list)
+        for line in entry["lines"]:
+            lines[line["line_number"]] += [branch["count"] > 0 for branch in line["branches"]]
+        files[entry["file"]] = lines
+    return files
+
+
+def percent(taken, total):
+    return 100.0 * taken / total if total else 100.0
+
+
+def read_unreachable():
+    """[(file, text of the line, reason)]"""
+    entries = []
+    for line in UNREACHABLE.read_text().splitlines() if UNREACHABLE.exists() else []:
+        if line and not line.startswith("#"):
+            entries.append([part.strip() for part in line.split(" | ")])
+    return entries
+
+
+def check_unreachable(files):
+    """What of the list is not true, and {(file, line)} of what it names."""
+    wrong, named = [], set()
+    for entry in read_unreachable():
+        if len(entry) != 3:
+            wrong.append("not FILE | LINE | REASON: %s" % " | ".join(entry))
+            continue
+        file, text, _ = entry
+        source = (ROOT / file).read_text().splitlines() if (ROOT / file).exists() else []
+        lines = [number for number, line in enumerate(source, 1) if line.strip() == text]
+        if not lines:
+            wrong.append("%s: no such line: %s" % (file, text))
+        elif all(all(files.get(file, {}).get(number, [])) for number in lines):
+            wrong.append("%s: every branch is taken: %s" % (file, text))
+        named |= {(file, number) for number in lines}
+    return wrong, named
+
+
+def report(files, named):
+    sums = {folder: [0, 0] for folder in FOLDERS}
+    for file, lines in sorted(files.items()):
+        source = (ROOT / file).read_text().splitlines()
+        folder = next(f for f in FOLDERS if file.startswith(f + "/"))
+        for number, branches in sorted(lines.items()):
+            sums[folder][0] += sum(branches)
+            sums[folder][1] += len(branches)
+            if not all(branches):
+                print("%s:%d: %d of %d%s: %s" % (file, number, sum(branches), len(branches),
+                                                 " (listed)" if (file, number) in named else "",
+                                                 source[number - 1].strip()))
+    for folder, (taken, total) in sums.items():
+        print("%-14s %5d of %5d branches %5.1f %%" % (folder, taken, total, percent(taken, total)))
+    taken, total = (sum(column) for column in zip(*sums.values()))
+    print("%-14s %5d of %5d branches %5.1f %%" % ("all", taken, total, percent(taken, total)))
+    return percent(taken, total)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--builds", type=pathlib.Path, default=ROOT / "build", metavar="DIRECTORY")
+    parser.add_argument("--no-run", action="store_true", help="measure what the last run left")
+    arguments = parser.parse_args()
+    directory = arguments.builds.resolve() / "coverage"
+    passed = True
+    if not arguments.no_run:
+        build(directory)
+        passed = test(directory)
+    files = measure(directory)
+    wrong, named = check_unreachable(files)
+    reached = report(files, named)
+    for what in wrong:
+        print("%s: %s" % (UNREACHABLE.relative_to(ROOT), what))
+    if not passed:
+        print("tests failed")
+    if reached < LEAST:
+        print("less than %.0f %%" % LEAST)
+    return 0 if passed and not wrong and reached >= LEAST else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
