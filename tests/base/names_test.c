@@ -424,7 +424,8 @@ static void B043_no_two_inputs_share_a_name(void **state)
     static const struct {
         const char *bytes;
         size_t count;
-    } salts[] = {{"", 0}, {"a", 1}, {"ab", 2}, {"a\0", 2}, {"\0a", 2}, {"\0", 1}, {"\0\0", 2}, {"x@y", 3}, {"x|y", 3}, {"x\n", 2}};
+    } salts[] = {{"", 0}, {"a", 1}, {"ab", 2}, {"a\0", 2}, {"\0a", 2}, {"\0", 1}, {"\0\0", 2},
+                 {"x@y", 3}, {"x|y", 3}, {"x\n", 2}};
     enum { WORDS = sizeof words / sizeof words[0], SALTS = sizeof salts / sizeof salts[0] };
     uint8_t spaces[WORDS][32], names[WORDS * SALTS][32];
     uint32_t token = 1;

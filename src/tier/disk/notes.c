@@ -21,7 +21,8 @@ static bool head_usable(const disk *d, const disk_note *head, tier_note which)
 {
     return disk_page_whole(head) && memcmp(head->magic, DISK_MAGIC_NOTE, 8) == 0 &&
            head->version == DISK_FORMAT_VERSION && head->which == (uint32_t)which &&
-           memcmp(head->uuid, d->super.uuid, 16) == 0 && head->bytes < (64u << 20);
+           memcmp(head->uuid, d->super.uuid, 16) == 0 && head->bytes > 0 &&
+           head->bytes < (64u << 20);
 }
 
 /* The content of one copy, or NULL if it is not whole. Allocated in whole pages, head included. */
@@ -37,13 +38,13 @@ static uint8_t *copy_read(disk *d, tier_note which, int copy, disk_note *head)
     if (r != 0 || !head_usable(d, head, which))
         return NULL;
     size_t span = (head->bytes + TIER_UNIT - 1) / TIER_UNIT * TIER_UNIT;
-    uint8_t *content = d->env->alloc(d->env, span ? span : TIER_UNIT);
+    uint8_t *content = d->env->alloc(d->env, span);
     if (content == NULL)
         return NULL;
-    r = span ? disk_pages_read(d, file, TIER_UNIT, content, span) : 0;
+    r = disk_pages_read(d, file, TIER_UNIT, content, span);
     if (r == 0 && disk_checksum(content, head->bytes) == head->content_checksum)
         return content;
-    d->env->free(d->env, content, span ? span : TIER_UNIT);
+    d->env->free(d->env, content, span);
     return NULL;
 }
 
@@ -60,7 +61,7 @@ void disk_notes_load(disk *d)
             n->damaged += content == NULL && !disk_page_zero(&head);
             if (content) {
                 size_t span = (head.bytes + TIER_UNIT - 1) / TIER_UNIT * TIER_UNIT;
-                d->env->free(d->env, content, span ? span : TIER_UNIT);
+                d->env->free(d->env, content, span);
             }
         }
 }
