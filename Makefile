@@ -12,8 +12,9 @@
 #   make bench              the store beside what the machine can do: 8 minutes, 14 GiB of disk;
 #                           BENCH="--dir /mnt/nvme --json" hands options on
 #   make stress             eight threads over queues: 10 minutes, and 1 under thread sanitizer
-#   make soak               10,000 kills of a process at work; SOAK_KILLS=N others,
-#                           SOAK_SECONDS=N as long as that instead
+#   make soak               10,000 kills of a process at work (SOAK_KILLS=N others, SOAK_SECONDS=N as long as that
+#                           instead), then power cuts, simulated crashes and flipped bits, 20 times what
+#                           `make test` does (SOAK_FACTOR=N): some hours
 #   make fuzz               each fuzz target for a minute, with clang's libFuzzer; FUZZ=target one, SECONDS=N as long;
 #                           what it finds is in build/fuzz/found
 #   make clean
@@ -78,10 +79,17 @@ stress: packages
 
 SOAK_KILLS ?= 10000
 SOAK_SECONDS ?=
+SOAK_FACTOR ?= 20
+SOAK_TESTS = crash/crash_kill crash/crash_power sim/sim_random sim/sim_exhaustive faults/faults_flip
 soak: packages
 	test -d build/plain || meson setup build/plain --werror
-	ninja -C build/plain tests/crash/crash_kill_test
+	ninja -C build/plain $(SOAK_TESTS:%=tests/%_test)
 	KVO_TEST_KILLS=$(SOAK_KILLS) KVO_TEST_SECONDS=$(SOAK_SECONDS) build/plain/tests/crash/crash_kill_test
+	KVO_TEST_ROUNDS=$$((30 * $(SOAK_FACTOR))) build/plain/tests/crash/crash_power_test || test $$? = 77
+	KVO_TEST_SEED=$$(date +%s) KVO_TEST_ROUNDS=$$((400 * $(SOAK_FACTOR))) build/plain/tests/sim/sim_random_test
+	for i in 0 1 2; do KVO_TEST_SEED=$$(date +%s) KVO_TEST_ROUNDS=$(SOAK_FACTOR) \
+	    build/plain/tests/sim/sim_exhaustive_test $$i || exit 1; done
+	KVO_TEST_ROUNDS=$$((1000 * $(SOAK_FACTOR))) build/plain/tests/faults/faults_flip_test
 
 FUZZ ?= $(notdir $(wildcard fuzz/corpus/*))
 SECONDS ?= 60
