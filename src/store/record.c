@@ -323,6 +323,16 @@ static bool others(const kvo_store *s, uint32_t record, unsigned tier)
     return false;
 }
 
+/* A copy that its medium destroyed may be written again, and so may those above that were discarded because it
+   lay there: on its way down the block comes by them once more. */
+static void allow_repair(block_record *r, unsigned tier)
+{
+    uint64_t life = word_load(&r->life);
+    for (unsigned t = 1; t <= tier; t++)
+        if (t == tier || (life_delta(life, t) && !copy_valid(word_load(&r->copy[t]))))
+            word_change(&r->life, 0, LIFE_FLAG(life_repair_flag(t)));
+}
+
 void store_retire(kvo_store *s, uint32_t record, unsigned tier, int result)
 {
     block_record *r = &s->records[record];
@@ -340,8 +350,8 @@ void store_retire(kvo_store *s, uint32_t record, unsigned tier, int result)
         return;
     if (!others(s, record, tier))
         store_doom(s, record);
-    else if (tier > 0)
-        word_change(&r->life, 0, LIFE_FLAG(life_repair_flag(tier)));
+    else
+        allow_repair(r, tier);
 }
 
 void store_lose_media(kvo_store *s, uint32_t record)
@@ -352,8 +362,7 @@ void store_lose_media(kvo_store *s, uint32_t record)
             continue;
         word_change(&r->copy[t], COPY_STATE_MASK, (uint64_t)BLOCK_BAD << 44);
         store_event(s, KVO_EVENT_DROP, KVO_CAUSE_FAILED, t, record);
-        if (t > 0)
-            word_change(&r->life, 0, LIFE_FLAG(life_repair_flag(t)));
+        allow_repair(r, t);
     }
     if (block_tiers(r) == 0 && !life_has(word_load(&r->life), LIFE_DOOMED))
         store_doom(s, record);

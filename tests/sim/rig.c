@@ -122,10 +122,13 @@ static void on_event(void *context, const kvo_event *event)
     uint8_t bytes[RIG_NAME_BYTES];
     bool ends = event->type == KVO_EVENT_END;
     bool moves = event->type == KVO_EVENT_WRITE && event->tier > (strncmp(r->config->tiers, "dram", 4) == 0);
-    for (unsigned i = 0; (ends || moves) && i < RIG_NAMES; i++) {
+    for (unsigned i = 0; (ends || moves || rig_verbose) && i < RIG_NAMES; i++) {
         name_of(i, bytes);
         if (memcmp(bytes, event->name, RIG_NAME_BYTES) != 0)
             continue;
+        if (rig_verbose)
+            fprintf(stderr, "    event %d (%s) of name %u, tier %u\n", event->type, kvo_cause_name(event->cause), i,
+                    event->tier);
         r->ended |= (uint32_t)ends << i;
         r->oracle.names[i].moves += moves;
     }
@@ -467,6 +470,7 @@ void rig_between(rig_oracle *out, const rig_oracle *before, const rig_oracle *af
             rig_name *n = &out->names[i];
             const rig_name *b = &before->names[i];
             n->floor[crash] = least(n->floor[crash], b->floor[crash]);
+            n->gone[crash] = least(n->gone[crash], b->gone[crash]);
             n->policy_floor[crash] = least(n->policy_floor[crash], b->policy_floor[crash]);
             /* A rewrite that was given up may have been cut short before it took its bytes back. What was safe on
                one disk and goes to the next is safe again with the next flush only. */
@@ -516,15 +520,21 @@ static void check_name(rig *r, unsigned name, int crash)
     if (version != RIG_ABSENT && version < n->floor[crash])
         rig_fail("name %u: version %d came back, and %d is the oldest that may be (%d is the newest)", name, version,
                  n->floor[crash], n->newest);
+    /* Nobody removed it, but a crash took it. A segment's header that is torn when it is written again lets what the
+       segment held before be seen once more. */
+    if (version != RIG_ABSENT && version < n->gone[crash] && !r->medium->torn)
+        rig_fail("name %u: version %d came back after a crash that had taken it", name, version);
     n->now = version;
-    if (crash == RIG_POWER) /* what was not flushed never happened */
+    if (crash == RIG_POWER) { /* what was not flushed never happened */
         n->floor[RIG_DEATH] = n->floor[RIG_POWER];
+        n->gone[RIG_DEATH] = n->gone[RIG_POWER];
+    }
     if (version != RIG_ABSENT)
         check_policy(r, name, version, policy.tenant, crash);
     if (version == RIG_ABSENT && !r->faulty) {
-        n->floor[RIG_DEATH] = n->newest + 1;
+        n->gone[RIG_DEATH] = n->newest + 1;
         if (crash == RIG_POWER)
-            n->floor[RIG_POWER] = n->newest + 1;
+            n->gone[RIG_POWER] = n->newest + 1;
     }
 }
 

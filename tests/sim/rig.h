@@ -27,6 +27,7 @@ typedef struct rig_name {
     int now;    /* the version that the running store serves, or RIG_ABSENT */
     int newest; /* of all that were offered to a store */
     int floor[RIG_CRASHES]; /* the oldest that may be served after a crash of that kind */
+    int gone[RIG_CRASHES];  /* the same for what no crash should have brought back, though nobody removed it */
     int must[RIG_CRASHES];  /* the one that has to be, or RIG_ABSENT */
     uint8_t life[RIG_VERSIONS];         /* of each version: a put begins one, a rewrite goes on with it */
     uint8_t first_policy[RIG_VERSIONS]; /* of each version: an earlier one is wrong */

@@ -456,15 +456,24 @@ static int disk_resize(tier_medium *t, const tier_geometry *geometry, kvo_error 
     return r;
 }
 
-/* The superblock says the new size before the file gets smaller; it got larger before. What is read from it may be of
-   a process that died before it was flushed. */
+/* What was read of the superblock and of the spaces may be of a process that died before it flushed them, and blocks
+   that are flushed from now on need both. */
+static int flush_inherited(disk *d)
+{
+    int r = disk_super_flush(d);
+    for (int copy = 0; r == 0 && d->crashed && copy < 2; copy++)
+        r = d->env->flush(d->env, d->notes[TIER_NOTE_SPACES].file[copy]);
+    return r;
+}
+
+/* The superblock says the new size before the file gets smaller; it got larger before. */
 static int disk_begin(tier_medium *t, kvo_error *error)
 {
     disk *d = disk_of(t);
     uint64_t had = 0;
     if (d->read_only)
         return KVO_OK;
-    int r = disk_super_flush(d);
+    int r = flush_inherited(d);
     if (r == 0)
         r = disk_super_store(d, false);
     if (r == 0)
