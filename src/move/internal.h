@@ -63,9 +63,9 @@ struct move_engine {
 /* In the caller's thread, through the environment. */
 void move_run_here(base_env *env, move_transfer *transfer);
 
-/* Of an errno value's text. */
-#define MOVE_NO_URING \
-    "io_uring is not to be had here (%s): a sandbox or kernel.io_uring_disabled forbids it, or the kernel is too old"
+/* Of an errno value's text and of what may be the cause. */
+#define MOVE_NO_URING "io_uring is not to be had here (%s): %s"
+const char *move_why_no_uring(int error);
 
 void move_staging_open(move_engine *engine);
 void move_staging_close(move_engine *engine);

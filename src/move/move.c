@@ -92,7 +92,13 @@ void move_on_log(move_engine *e, void (*log)(void *context, const char *line), v
     e->log = log;
     e->log_context = context;
     if (e->no_uring)
-        move_log(e, MOVE_NO_URING "; using threads", strerror(e->no_uring));
+        move_log(e, MOVE_NO_URING "; using threads", strerror(e->no_uring), move_why_no_uring(e->no_uring));
+}
+
+const char *move_why_no_uring(int error)
+{
+    return error == ENOMEM ? "too little memory may be locked (ulimit -l)"
+                           : "a sandbox or kernel.io_uring_disabled forbids it, or the kernel is too old";
 }
 
 void move_log(const move_engine *e, const char *format, ...)

@@ -72,7 +72,8 @@ static int uring_open(move_engine *e, uint32_t threads, kvo_error *error)
     int r = ring_open(&ring);
     e->no_uring = -r;
     if (r != 0)
-        return base_fail(error, KVO_E_UNSUPPORTED, MOVE_NO_URING "; use KVO_IO_AUTO or threads", strerror(-r));
+        return base_fail(error, KVO_E_UNSUPPORTED, MOVE_NO_URING "; use KVO_IO_AUTO or threads", strerror(-r),
+                         move_why_no_uring(-r));
     io_uring_queue_exit(&ring);
     return KVO_OK;
 }
