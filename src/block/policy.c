@@ -62,4 +62,6 @@ void policy_unpack(uint64_t w, uint32_t now_s, kvo_policy *p)
     };
     if (p->intent != KVO_INTENT_NONE && deadline > now_s)
         p->intent_ns = (uint64_t)(deadline - now_s) * 1000000000u;
+    if (p->intent_ns > POLICY_INTENT_NS_MAX) /* the wall clock was set back: what is told may be set again */
+        p->intent_ns = POLICY_INTENT_NS_MAX;
 }

@@ -28,10 +28,17 @@ int store_check_names(const kvo_store *s, const kvo_names *names)
     return names->kind <= KVO_KIND_STATE ? KVO_OK : KVO_E_ARGUMENT;
 }
 
-uint32_t store_now_s(kvo_store *s)
+void store_clock_start(kvo_store *s, uint64_t epoch_s)
 {
     uint64_t now = s->env->wall_s(s->env);
-    uint64_t since = now > s->epoch_s ? now - s->epoch_s : 0;
+    s->epoch_s = epoch_s;
+    s->opened_s = now > epoch_s ? now - epoch_s : 0;
+    s->opened_ns = s->env->now_ns(s->env);
+}
+
+uint32_t store_now_s(kvo_store *s)
+{
+    uint64_t since = s->opened_s + (s->env->now_ns(s->env) - s->opened_ns) / 1000000000u;
     return since > POLICY_DEADLINE_MAX ? POLICY_DEADLINE_MAX : (uint32_t)since;
 }
 

@@ -438,7 +438,7 @@ static kvo_store *new_store(base_env *env, const kvo_options *o, uint32_t tier_c
     s->exclusive = o->hierarchy == KVO_EXCLUSIVE;
     s->tier_count = tier_count;
     s->home = KVO_NO_TIER;
-    s->epoch_s = env->wall_s(env);
+    store_clock_start(s, env->wall_s(env));
     s->anchored = !s->exclusive && !KVO_PLANTED(ANCHOR);
     pthread_mutex_init(&s->lock, NULL);
     base_cond_init(&s->changed);
@@ -474,7 +474,7 @@ static int open_stages(kvo_store *s, const kvo_tier_config *tiers, kvo_error *er
     if (r == KVO_OK)
         r = resize_tiers(s, &p, error);
     if (r == KVO_OK && s->home != KVO_NO_TIER && !s->ghost)
-        s->epoch_s = s->tiers[s->home].io->state.epoch_s;
+        store_clock_start(s, s->tiers[s->home].io->state.epoch_s);
     if (r == KVO_OK)
         r = store_spaces_load(s, error);
     if (r == KVO_OK)

@@ -180,7 +180,8 @@ struct kvo_store {
     move_engine *engine;
     _Atomic uint64_t clock; /* block references */
     _Atomic uint64_t write_number;
-    uint64_t epoch_s;
+    uint64_t epoch_s;                   /* what intents' deadlines count from */
+    uint64_t opened_s, opened_ns;       /* when it was opened: after the epoch, and on the monotonic clock */
     bool gaps; /* a parent may be here without its children's knowing */
 
     store_space spaces[KVO_SPACES_MAX + 1];
@@ -219,6 +220,9 @@ struct kvo_store {
 
 int store_enter(kvo_store *s);
 int store_check_names(const kvo_store *s, const kvo_names *names);
+/* Seconds since the epoch: the wall clock's when it was opened, the monotonic one's from then on, so that a clock that is
+   set ends no intent and makes none everlasting. */
+void store_clock_start(kvo_store *s, uint64_t epoch_s);
 uint32_t store_now_s(kvo_store *s);
 uint64_t store_deadline(kvo_store *s, uint64_t ns); /* absolute; KVO_FOREVER stays */
 /* Under the lock: waits for store_changed(); false when the deadline has passed. */
