@@ -112,7 +112,7 @@ static inline bool life_live(uint64_t w)
     return life_has(w, LIFE_USED | LIFE_SEALED) && !life_has(w, LIFE_DOOMED);
 }
 
-/* ---- touch word ---- */
+/* ---- touch word: both parts stop at their most, so that what was used late never looks old ---- */
 
 #define TOUCH_RECENCY_MASK ((1ull << 48) - 1)
 #define TOUCH_USES_MAX 65535u
@@ -121,7 +121,7 @@ static inline uint64_t touch_recency(uint64_t w) { return w & TOUCH_RECENCY_MASK
 static inline uint32_t touch_uses(uint64_t w) { return (uint32_t)(w >> 48); }
 static inline uint64_t touch_make(uint64_t recency, uint32_t uses)
 {
-    return (recency & TOUCH_RECENCY_MASK) | (uint64_t)(uses > TOUCH_USES_MAX ? TOUCH_USES_MAX : uses) << 48;
+    return (recency < TOUCH_RECENCY_MASK ? recency : TOUCH_RECENCY_MASK) | (uint64_t)(uses > TOUCH_USES_MAX ? TOUCH_USES_MAX : uses) << 48;
 }
 
 /* ---- tree word ---- */

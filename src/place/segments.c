@@ -309,7 +309,7 @@ static void segment_assign(place_segments *p, place_class *c, uint32_t i)
     s->slots = place_slots_of(p, i, c->stride);
     s->used = 0;
     if (s->last_stride != c->stride)
-        s->epoch++;
+        s->epoch = s->epoch == UINT32_MAX ? 2 : s->epoch + 1; /* 0: never used; 1: nothing was there before */
     s->last_stride = c->stride;
     c->segments++;
     table_make(p, i);

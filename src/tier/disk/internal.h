@@ -65,6 +65,9 @@ typedef struct disk {
     tier_stream *idle; /* streams */
 } disk;
 
+/* Epochs of a segment come round again, to 2, after 2^32 - 1; 0 is before all of them. */
+static inline bool disk_epoch_before(uint32_t a, uint32_t b) { return b != 0 && (a == 0 || (int32_t)(a - b) < 0); }
+
 static inline disk *disk_of(tier_medium *t) { return (disk *)t; }
 
 /* One page or run of pages, whole; 0 or negative errno. Counted as metadata. */

@@ -201,7 +201,7 @@ static int rescue(scan *s, uint32_t segment, disk_segment_now *now)
             return r;
         const disk_slot *h = page;
         bool header = memcmp(h->magic, DISK_MAGIC_SLOT, 8) == 0 || memcmp(h->magic, DISK_MAGIC_DEAD, 8) == 0;
-        if (header && disk_page_whole(h) && belongs_here(s->d, h, first + at) && h->epoch > now->epoch &&
+        if (header && disk_page_whole(h) && belongs_here(s->d, h, first + at) && disk_epoch_before(now->epoch, h->epoch) &&
             h->stride >= 2 && (at - 1) % h->stride == 0)
             *now = (disk_segment_now){h->stride, h->epoch, false};
     }

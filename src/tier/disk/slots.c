@@ -98,7 +98,7 @@ int disk_segment_ready(disk *d, const tier_io *io)
     int r = 0;
     pthread_mutex_lock(&d->lock);
     /* Epochs only rise: an older one comes late. */
-    if (now->epoch <= io->epoch && (!now->known || now->stride != io->stride || now->epoch != io->epoch)) {
+    if (!disk_epoch_before(io->epoch, now->epoch) && (!now->known || now->stride != io->stride || now->epoch != io->epoch)) {
         r = segment_header_write(d, io);
         if (r == 0)
             r = d->env->flush(d->env, d->data_file);
