@@ -145,6 +145,12 @@ uint64_t store_usual_bytes(const kvo_store *s)
     return s->options.block_bytes ? s->options.block_bytes : USUAL_BYTES;
 }
 
+static bool is_large(const kvo_tier_config *c, uint64_t bytes, uint64_t block_bytes)
+{
+    uint64_t most = (uint64_t)UINT32_MAX * PLACE_UNIT;
+    return c->capacity_blocks ? c->capacity_blocks > most / (block_bytes + PLACE_UNIT) : bytes > most;
+}
+
 /* The cut of a tier's space; segment_units of a medium that exists stay. false: too small. */
 static int cut(kvo_store *s, unsigned i, const kvo_tier_config *c, uint64_t bytes, place_geometry *g,
                kvo_error *error)
@@ -177,8 +183,9 @@ static int cut(kvo_store *s, unsigned i, const kvo_tier_config *c, uint64_t byte
                          "does not fit one: give it more, or use another directory",
                          t->path, (unsigned long long)kept * PLACE_UNIT);
     if (!fits)
-        return base_fail(error, KVO_E_RANGE, "tier %s: the capacity is too small for one block (or over 16 TiB)",
-                         t->name);
+        return base_fail(error, KVO_E_RANGE, "tier %s: the capacity is %s: give it %s", t->name,
+                         is_large(c, bytes, s->options.block_bytes) ? "over 16 TiB" : "too small for one block",
+                         is_large(c, bytes, s->options.block_bytes) ? "less" : "more");
     return KVO_OK;
 }
 

@@ -200,6 +200,116 @@ static void control_records_that_run_out_make_room(void **state)
     close_store();
 }
 
+/* ---- large numbers ---- */
+
+static void b114_tables_grow_with_their_counts_past_31_bits(void **state)
+{
+    (void)state;
+    static const uint32_t counts[] = {1u << 20, 1u << 30, (1u << 31) - 1, 1u << 31, (1u << 31) + 1, UINT32_MAX - 1};
+    uint64_t index = 0, scan = 0;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        assert_true(index_bytes_for(counts[i]) >= index && index_bytes_for(counts[i]) / counts[i] >= 10);
+        assert_true(place_scan_bytes_for(counts[i]) >= scan);
+        index = index_bytes_for(counts[i]);
+        scan = place_scan_bytes_for(counts[i]);
+    }
+    for (uint64_t blocks = 1ull << 28; blocks < 1ull << 36; blocks *= 2) {
+        place_geometry g;
+        uint64_t units = blocks * 2; /* header and page */
+        bool fits = place_geometry_blocks(&g, 1, blocks, 4096, 0);
+        assert_true(!fits || place_geometry_units(&g) >= units);
+        assert_int_equal(fits, units + units / 1000 <= UINT32_MAX); /* 16 TiB */
+        fits = place_geometry_bytes(&g, 1, blocks * 8192, 4096, 0, 0);
+        assert_true(!fits || (place_geometry_units(&g) <= units && place_geometry_units(&g) > units - units / 100));
+    }
+}
+
+/* A ghost has the records and the index of a store, and no payload. */
+static void b114_more_records_than_31_bits_count_work_or_are_refused(void **state)
+{
+    (void)state;
+    kvo_error error = {{0}};
+    options.flags = KVO_OPEN_GHOST;
+    options.block_bytes = 4096;
+    assert_int_equal(try_open("dram:2147480000blk,dram:2147490000blk", &error), KVO_E_RANGE);
+    if (strstr(error.text, "control records are too many: set blocks_max or block_bytes") == NULL)
+        fail_msg("%s", error.text);
+    assert_int_equal(try_open("dram:9000000000blk", &error), KVO_E_RANGE);
+    assert_non_null(strstr(error.text, "over 16 TiB"));
+    /* Half a terabyte of addresses, of which little is touched. */
+    if (TEST_SANITIZES || try_open("dram:2147483649blk", &error) == KVO_E_MEMORY) {
+        print_message("2^31 records are not tried: %s\n", TEST_SANITIZES ? "under a sanitizer" : error.text);
+        return;
+    }
+    space = open_space("a", 65536);
+    assert_true(store_stat().blocks_max > 1u << 31);
+    assert_int_equal(tier_stat(0).capacity_blocks, 2147483649u);
+    for (uint64_t n = 0; n < 200; n++)
+        assert_int_equal(put(n, 4096), KVO_STORED);
+    for (uint64_t n = 0; n < 200; n++)
+        assert_int_equal(exists(n, NULL), KVO_OK);
+    assert_int_equal(store->index.spare_count, store->index.overflow_count); /* they are spread over all buckets */
+    assert_int_equal(tier_stat(0).used_bytes, 200ull * 4096);
+}
+
+static int make_hole(base_env *env, int file, uint64_t bytes) { return env->truncate(env, file, bytes); }
+
+static void open_sparse(const char *text)
+{
+    static base_env machine;
+    char tiers[1024], paths[4096];
+    kvo_tier_config configs[KVO_TIERS_MAX];
+    kvo_error error = {{0}};
+    uint32_t count;
+    machine = *base_env_posix();
+    machine.allocate = make_hole;
+    fixture_text(text, tiers, sizeof tiers);
+    assert_int_equal(kvo_parse_tiers(tiers, configs, &count, paths, sizeof paths, &error), KVO_OK);
+    if (store_open(&machine, configs, count, &options, &store, &error) != KVO_OK)
+        fail_msg("open: %s", error.text);
+    space = open_space("a", 1 << 20);
+}
+
+static void b100_two_tebibytes_are_counted_exactly(void **state)
+{
+    (void)state;
+    options.block_bytes = 1 << 20;
+    options.flags = KVO_OPEN_STEPPED;
+    for (unsigned round = 0; round < 2; round++) {
+        open_sparse("disk:@0:2T");
+        kvo_tier_stat t = tier_stat(0);
+        assert_true(t.capacity_bytes <= 2ull << 40 && t.capacity_bytes > (2ull << 40) / 128 * 126);
+        assert_in_range(t.capacity_blocks, t.capacity_bytes / ((1 << 20) + 4096) * 99 / 100, t.capacity_bytes >> 20);
+        for (uint64_t n = 0; n < 20; n++)
+            assert_int_equal(put(n, 1 << 20), round ? KVO_EXISTS : KVO_STORED);
+        assert_int_equal(tier_stat(0).other_evictions, 0);
+        for (uint64_t n = 0; n < 20; n++)
+            assert_int_equal(get(n, 1 << 20), KVO_OK);
+        assert_int_equal(tier_stat(0).used_bytes, 20ull * ((1 << 20) + 4096));
+        close_store();
+    }
+}
+
+/* Row by row and in sum, far past what 32 and 53 bits hold. */
+static void b100_accounts_are_whole_numbers_of_64_bits(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[] = {(1ull << 31) - 1, 1ull << 31, (1ull << 32) + 1, (1ull << 53) + 1, 1ull << 62};
+    open_store("dram:16blk");
+    uint64_t sum = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        ledger_add(&store->ledger, store->tiers[0].account, LEDGER_WRITE, KVO_CAUSE_PUT, 7, sizes[i], 1);
+        sum += sizes[i];
+        kvo_ledger_row rows[16];
+        size_t count;
+        assert_int_equal(kvo_ledger(store, rows, 16, &count), KVO_OK);
+        assert_int_equal(count, 1);
+        assert_true(rows[0].bytes == sum && rows[0].operations == i + 1 && rows[0].tenant == 7);
+        assert_true(tier_stat(0).written_bytes == sum);
+    }
+    close_store();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +321,10 @@ int main(void)
         FIXTURE_TEST(a_pins_generation_comes_round),
         FIXTURE_TEST(tenants_beyond_the_last_row_share_one),
         FIXTURE_TEST(control_records_that_run_out_make_room),
+        FIXTURE_TEST(b114_tables_grow_with_their_counts_past_31_bits),
+        FIXTURE_TEST(b114_more_records_than_31_bits_count_work_or_are_refused),
+        FIXTURE_TEST(b100_two_tebibytes_are_counted_exactly),
+        FIXTURE_TEST(b100_accounts_are_whole_numbers_of_64_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
