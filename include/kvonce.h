@@ -911,17 +911,34 @@ typedef struct kvo_bad_slot {
     const char *what;      /* "payload digest", "header checksum", ... */
     const uint8_t *name;   /* NULL where the header does not tell */
     uint8_t name_bytes;
+    const char *remedy;    /* what kvo_repair() does about it, or has done: "made void", "written again",
+                              "left as it is" */
 } kvo_bad_slot;
 typedef struct kvo_verify_result {
     uint64_t slots;      /* that hold a block */
     uint64_t bad;
     uint64_t unfinished; /* cut short by a crash: not damage */
+    uint64_t repaired;   /* of the bad ones, by kvo_repair() */
+    uint64_t unclean;    /* directories that were not closed in order before this opening */
 } kvo_verify_result;
 /*
  * Reads every slot of every disk tier and checks header, payload and padding. Changes
  * nothing. For a store opened READ_ONLY, where no slot changes meanwhile; KVO_E_STATE otherwise. Data.
  */
 KVO_API int kvo_verify(kvo_store *store, void (*on_bad)(void *context, const kvo_bad_slot *bad),
+                       void *context, kvo_verify_result *result);
+
+/*
+ * The same for a store opened to write, and mends what it finds, so that the next look finds nothing:
+ * a slot whose header or payload is damaged is made void (its block is a miss, and may be put again); a
+ * segment's header and zeros behind a payload are written again, where all that matters of them is known.
+ * A block whose payload is whole stays, whatever else is wrong. Left as they are: what cannot be read now,
+ * since it may be whole, and pages of another version. All is flushed at the end; the close writes a new
+ * checkpoint. Doing it twice changes nothing more. For KVO_OPEN_STEPPED (KVO_E_STATE otherwise) and disk
+ * tiers alone (KVO_E_UNSUPPORTED), and while nothing else is called. KVO_E_IO and others: a repair could
+ * not be written. Data.
+ */
+KVO_API int kvo_repair(kvo_store *store, void (*on_bad)(void *context, const kvo_bad_slot *bad),
                        void *context, kvo_verify_result *result);
 
 /* Writes out policies, recency and ledger now, as the store does by itself every write_out_ns. Data. */

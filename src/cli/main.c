@@ -16,7 +16,7 @@ static const entry entries[] = {
     {"replay", cli_replay_command, "replay a serving trace through a store"},
     {"stat", cli_stat_command, "what a store holds and has done: tiers, spaces, tenants"},
     {"ls", cli_ls_command, "list its blocks"},
-    {"verify", cli_verify_command, "read every payload and name each bad slot"},
+    {"verify", cli_verify_command, "read every payload, name each bad slot, and repair"},
     {"rm", cli_rm_command, "remove blocks by name, tenant or space"},
     {"policy", cli_policy_command, "show or change the policy of blocks"},
     {"bench", cli_bench_command, "measure the store beside what the machine can do"},

@@ -14,7 +14,7 @@
 #include "move/move.h"
 
 #define TIER_UNIT 4096u
-#define TIER_API 2
+#define TIER_API 3
 #define TIER_SEGMENTS_MAX 8u /* of a caller's memory that a transfer goes straight from or to */
 
 typedef struct tier_medium tier_medium;
@@ -149,9 +149,12 @@ typedef struct tier_ops {
     /* *data is allocated with env->alloc(bytes rounded up to units); -ENOENT: none that is whole. */
     int (*note_read)(tier_medium *t, tier_note which, void **data, size_t *bytes);
     int (*state_write)(tier_medium *t, const tier_state *state, bool clean);
-    /* What a segment has become, before a slot is written into it: older headers in it are void. */
+    /* What a segment has become, before a slot is written into it: older headers in it are void. Stride and epoch 0:
+       it was never used. */
     int (*segment_write)(tier_medium *t, uint32_t segment, uint32_t stride, uint32_t epoch);
     bool (*direct_io)(tier_medium *t); /* the fact as it is now: a file system may refuse it late */
+    /* The last unit of a payload as it is, with zeros behind the payload's end. */
+    int (*pad)(tier_medium *t, uint32_t slot, uint32_t payload_bytes, const void *last_unit);
 } tier_ops;
 
 struct tier_medium {
@@ -160,6 +163,7 @@ struct tier_medium {
     tier_geometry geometry;
     tier_state state;     /* as read at open */
     tier_checkpoint checkpoint; /* as read at open, to write */
+    bool unclean;         /* at open: it had not been closed in order */
     uint64_t data_bytes;
     size_t control_bytes; /* memory of the medium itself */
     const char *path;     /* NULL in memory */

@@ -41,6 +41,7 @@ def test_mistakes_are_one_line_and_exit_2(folder):
     assert "needs --ghost" in kvonce("replay", trace, "--tiers", "dram:10blk", "--hierarchy", "exclusive", code=2)
     assert "only one of" in kvonce("rm", folder, "--tenant", 1, "--all", code=2)
     assert "which blocks" in kvonce("rm", folder, code=2)
+    assert "goes with --repair" in kvonce("verify", folder, "--dry-run", code=2)
     assert "in hex" in kvonce("rm", folder, "--name", "xyz", code=2)
     for change in ["", "priority", "priority=101", "qos=-1", "colour=1", "priority=1,priority=2", "intent=maybe",
                    "intent_seconds=5", "tenant=65536", "priority=50,"]:

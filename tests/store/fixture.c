@@ -91,7 +91,7 @@ void fixture_text(const char *tiers, char *text, size_t bytes)
     for (const char *p = tiers; *p && n < bytes; p++) {
         if (wrappers && (p == tiers || p[-1] == ','))
             n += (size_t)snprintf(text + n, bytes - n, "%s+", wrappers);
-        if (*p == '@')
+        if (*p == '@' && p > tiers && p[-1] == ':')
             n += (size_t)snprintf(text + n, bytes - n, "%s", fixture_path(*++p - '0'));
         else
             text[n++] = *p;

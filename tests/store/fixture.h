@@ -30,7 +30,7 @@ extern kvo_options options; /* of the next open; defaults after setup: 64 KiB bl
 extern bool with_mover;     /* blocks are demoted ahead of need; false after setup. KVO_TEST_MOVER=1: always */
 uint32_t fixture_stepped(void); /* the flag of that */
 
-/* "@0" .. "@3" in the text stand for fixture_path(). KVO_TEST_WRAPPERS=fault: stands in front of each tier. */
+/* "@0" .. "@3" behind a ":" stand for fixture_path(). KVO_TEST_WRAPPERS=fault: stands in front of each tier. */
 void fixture_text(const char *tiers, char *text, size_t bytes); /* with the paths in their places */
 int try_open(const char *tiers, kvo_error *error);
 void open_store(const char *tiers);

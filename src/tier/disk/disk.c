@@ -250,6 +250,7 @@ static void adopt_super(disk *d)
     d->tier.geometry = (tier_geometry){s->segment_units, s->segment_count, s->last_units};
     d->tier.state = s->state;
     d->crashed = !s->clean;
+    d->tier.unclean = d->crashed;
     d->recovered = s->clean;
     static const uint8_t unknown[16];
     bool same_boot = d->env->boot_id(d->env, boot) == 0 && memcmp(boot, unknown, 16) != 0 &&
@@ -548,4 +549,5 @@ const tier_ops tier_disk = {
     .state_write = disk_state_write,
     .segment_write = disk_segment_write,
     .direct_io = disk_direct_io,
+    .pad = disk_pad,
 };

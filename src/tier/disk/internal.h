@@ -104,6 +104,7 @@ int disk_header_check(const disk *d, const tier_io *io, const disk_slot *h);
 int disk_segment_ready(disk *d, const tier_io *io);
 int disk_segment_write(tier_medium *t, uint32_t segment, uint32_t stride, uint32_t epoch);
 int disk_invalidate(tier_medium *t, const uint32_t *slots, size_t count);
+int disk_pad(tier_medium *t, uint32_t slot, uint32_t payload_bytes, const void *last_unit);
 
 /* scan.c */
 int disk_scan(tier_medium *t, int (*segment)(void *, uint32_t, uint32_t, uint32_t), int (*each)(void *, const tier_slot *),

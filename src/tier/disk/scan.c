@@ -16,6 +16,7 @@ typedef struct scan {
     move_stream *stream;
     uint8_t *pages; /* WINDOW of them, one a transfer */
     uint64_t asked, taken; /* in the order of places; transfers are taken back as they finish */
+    bool unread;           /* the page taken last could not be read */
     bool back[WINDOW];
     move_transfer transfers[WINDOW];
 } scan;
@@ -61,6 +62,7 @@ static int take(scan *s, const void **page)
     if (result < 0 && result != -EIO)
         return (int)result;
     *page = s->pages + i * TIER_UNIT;
+    s->unread = result < 0;
     /* A page that cannot be read, or lies past the end of the file, is treated as damaged. */
     if (result != TIER_UNIT)
         memset(s->pages + i * TIER_UNIT, 0xff, TIER_UNIT);
@@ -137,10 +139,10 @@ static int judge_slot(const scan *s, const disk_slot *h, uint32_t slot, uint32_t
     /* Left by a segment that had another slot size before. */
     if (ours && memcmp(h->magic, DISK_MAGIC_SLOT, 8) == 0 && h->epoch != epoch)
         return 0;
-    if (never_written(s->d, h, slot, epoch))
+    if (!s->unread && never_written(s->d, h, slot, epoch))
         return 0;
     tier_slot out = slot_of(h, slot, segment, stride, epoch);
-    out.what = wrong_with(s->d, h, whole, slot, stride);
+    out.what = s->unread ? "header cannot be read" : wrong_with(s->d, h, whole, slot, stride);
     out.state = out.what ? TIER_SLOT_BAD : TIER_SLOT_LIVE;
     out.unfinished = s->d->crashed && h->write_number > s->d->mark;
     return s->each(s->context, &out);
@@ -210,13 +212,22 @@ static int rescue(scan *s, uint32_t segment, disk_segment_now *now)
 
 /* ---- segments ---- */
 
-typedef enum segment_page { SEGMENT_UNUSED, SEGMENT_GOOD, SEGMENT_DAMAGED } segment_page;
+typedef enum segment_page { SEGMENT_UNUSED, SEGMENT_GOOD, SEGMENT_DAMAGED, SEGMENT_UNREAD, SEGMENT_OTHER } segment_page;
+
+static const char *const segment_wrong[] = {[SEGMENT_DAMAGED] = "segment header",
+                                            [SEGMENT_UNREAD] = "segment header cannot be read",
+                                            [SEGMENT_OTHER] = "segment header version"};
 
 static segment_page judge_segment(const scan *s, uint32_t segment, const disk_segment *h, disk_segment_now *now)
 {
     *now = (disk_segment_now){.stride = 0};
+    if (s->unread)
+        return SEGMENT_UNREAD;
     if (disk_page_zero(h))
         return SEGMENT_UNUSED;
+    if (disk_page_whole(h) && memcmp(h->magic, DISK_MAGIC_SEGMENT, 7) == 0 &&
+        (h->magic[7] != DISK_MAGIC_SEGMENT[7] || h->version != DISK_FORMAT_VERSION))
+        return SEGMENT_OTHER;
     if (!disk_page_whole(h) || memcmp(h->magic, DISK_MAGIC_SEGMENT, 8) != 0 || h->version != DISK_FORMAT_VERSION ||
         h->segment != segment || memcmp(h->uuid, s->d->super.uuid, 16) != 0)
         return SEGMENT_DAMAGED;
@@ -228,8 +239,8 @@ static int segment_found(scan *s, uint32_t segment, segment_page page, disk_segm
 {
     if (page == SEGMENT_UNUSED)
         return 0;
-    if (page == SEGMENT_DAMAGED) {
-        tier_slot bad = {.state = TIER_SEGMENT_BAD, .segment = segment, .what = "segment header"};
+    if (page != SEGMENT_GOOD) {
+        tier_slot bad = {.state = TIER_SEGMENT_BAD, .segment = segment, .what = segment_wrong[page]};
         bad.slot = segment * s->d->tier.geometry.segment_units;
         int r = s->each(s->context, &bad);
         if (r == 0)

@@ -70,11 +70,8 @@ void disk_numbers_end(disk *d, disk_writer *writer)
 
 /* ---- segment headers ---- */
 
-static int segment_header_write(disk *d, const tier_io *io)
+static void segment_header_fill(const disk *d, const tier_io *io, disk_segment *page)
 {
-    disk_segment *page = d->env->alloc(d->env, TIER_UNIT);
-    if (page == NULL)
-        return -ENOMEM;
     memcpy(page->magic, DISK_MAGIC_SEGMENT, 8);
     page->version = DISK_FORMAT_VERSION;
     page->segment = io->segment;
@@ -82,6 +79,15 @@ static int segment_header_write(disk *d, const tier_io *io)
     page->stride = io->stride;
     page->epoch = io->epoch;
     disk_page_seal(page);
+}
+
+static int segment_header_write(disk *d, const tier_io *io)
+{
+    disk_segment *page = d->env->alloc(d->env, TIER_UNIT);
+    if (page == NULL)
+        return -ENOMEM;
+    if (io->stride) /* else all zero: never used */
+        segment_header_fill(d, io, page);
     uint64_t offset = (uint64_t)io->segment * d->tier.geometry.segment_units * TIER_UNIT;
     int r = disk_pages_write(d, d->data_file, offset, page, TIER_UNIT);
     d->env->free(d->env, page, TIER_UNIT);
@@ -203,4 +209,11 @@ int disk_invalidate(tier_medium *t, const uint32_t *slots, size_t count)
     }
     d->env->free(d->env, pages, most * TIER_UNIT);
     return result;
+}
+
+int disk_pad(tier_medium *t, uint32_t slot, uint32_t payload_bytes, const void *last_unit)
+{
+    disk *d = disk_of(t);
+    uint64_t end = (uint64_t)(slot + 1) * TIER_UNIT + tier_payload_span(payload_bytes);
+    return disk_pages_write(d, d->data_file, end - TIER_UNIT, last_unit, TIER_UNIT);
 }

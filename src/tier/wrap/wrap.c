@@ -70,6 +70,7 @@ static int open_as(const tier_ops *ops, const tier_config *config, tier_medium *
     w->log_context = config->log_context;
     w->tier.state = w->tier.behind->state;
     w->tier.checkpoint = w->tier.behind->checkpoint;
+    w->tier.unclean = w->tier.behind->unclean;
     show(w);
     *out = &w->tier;
     return KVO_OK;
@@ -183,6 +184,12 @@ static int wrap_segment_write(tier_medium *t, uint32_t segment, uint32_t stride,
     return passes(t, WRAP_META, &r) ? t->behind->ops->segment_write(t->behind, segment, stride, epoch) : r;
 }
 
+static int wrap_pad(tier_medium *t, uint32_t slot, uint32_t payload_bytes, const void *last_unit)
+{
+    int r;
+    return passes(t, WRAP_META, &r) ? t->behind->ops->pad(t->behind, slot, payload_bytes, last_unit) : r;
+}
+
 /* One mechanism under two names: they differ in what their rules may say. */
 #define WRAP_TABLE(name, open_it)                                                                     \
     const tier_ops tier_##name = {.size = sizeof(tier_ops),                                           \
@@ -210,7 +217,8 @@ static int wrap_segment_write(tier_medium *t, uint32_t segment, uint32_t stride,
                                   .note_read = wrap_note_read,                                        \
                                   .state_write = wrap_state_write,                                    \
                                   .segment_write = wrap_segment_write,                                \
-                                  .direct_io = wrap_direct_io}
+                                  .direct_io = wrap_direct_io,                                        \
+                                  .pad = wrap_pad}
 
 WRAP_TABLE(fault, fault_open);
 WRAP_TABLE(delay, delay_open);

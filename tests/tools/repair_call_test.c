@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvo_repair() where the device itself fails: what cannot be read is not given up, what cannot be written is said. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "fixture.h"
+
+enum { BYTES = 60000 };
+
+typedef struct said {
+    unsigned count;
+    char what[64], remedy[64];
+    uint64_t offset;
+} said;
+
+static void keep(void *context, const kvo_bad_slot *bad)
+{
+    said *s = context;
+    s->count++;
+    s->offset = bad->offset_bytes;
+    snprintf(s->what, sizeof s->what, "%s", bad->what);
+    snprintf(s->remedy, sizeof s->remedy, "%s", bad->remedy);
+}
+
+static int repair(said *s, kvo_verify_result *result)
+{
+    memset(s, 0, sizeof *s);
+    return kvo_repair(store, keep, s, result);
+}
+
+static void reopen(const char *wrappers)
+{
+    char tiers[128];
+    snprintf(tiers, sizeof tiers, "%s%sdisk:@0", wrappers, *wrappers ? "+" : "");
+    options.flags = 0;
+    open_store(tiers);
+}
+
+/* Blocks 1 .. 10, closed; the place of block 1. */
+static uint64_t make_store(void)
+{
+    open_store("disk:@0:8M");
+    assert_int_equal(fill_with(1, 10, BYTES), 10);
+    uint64_t at = info_of(1).copies[0].offset_bytes;
+    close_store();
+    return at;
+}
+
+static void damage(uint64_t offset)
+{
+    char path[128];
+    uint8_t byte;
+    snprintf(path, sizeof path, "%s/data", fixture_path(0));
+    int file = open(path, O_RDWR);
+    assert_true(file >= 0 && pread(file, &byte, 1, (off_t)offset) == 1);
+    byte ^= 0x40;
+    assert_int_equal(pwrite(file, &byte, 1, (off_t)offset), 1);
+    close(file);
+}
+
+static void check_all(uint64_t first)
+{
+    for (uint64_t i = 1; i <= 10; i++)
+        assert_int_equal(get(i, BYTES), i < first ? KVO_MISS : KVO_OK);
+}
+
+static void what_cannot_be_read_stays(void **state)
+{
+    (void)state;
+    said s;
+    kvo_verify_result result;
+    make_store();
+    reopen("fault:read=eio@3..5");
+    assert_int_equal(repair(&s, &result), KVO_OK);
+    assert_int_equal(result.bad, 3);
+    assert_int_equal(result.repaired, 0);
+    assert_string_equal(s.what, "cannot be read");
+    assert_string_equal(s.remedy, "left as it is");
+    check_all(1);
+    close_store();
+    reopen("");
+    check_all(1);
+    assert_int_equal(repair(&s, &result), KVO_OK);
+    assert_int_equal(result.bad, 0);
+    close_store();
+}
+
+static void a_bad_payload_goes_and_its_block_may_be_put_again(void **state)
+{
+    (void)state;
+    said s;
+    kvo_verify_result result;
+    uint64_t at = make_store();
+    damage(at + 4096 + 100);
+    reopen("");
+    assert_int_equal(repair(&s, &result), KVO_OK);
+    assert_true(s.count == 1 && result.bad == 1 && result.repaired == 1 && result.slots == 10 && s.offset == at);
+    assert_string_equal(s.what, "payload digest");
+    assert_string_equal(s.remedy, "made void");
+    assert_int_equal(exists(1, NULL), KVO_MISS);
+    check_valid();
+    assert_int_equal(repair(&s, &result), KVO_OK);
+    assert_true(s.count == 0 && result.bad == 0);
+    check_all(2);
+    assert_int_equal(put(1, BYTES), KVO_STORED);
+    check_all(1);
+    close_store();
+}
+
+/* A header that a checkpoint told for good: the block's copy goes with it. */
+static void a_header_that_broke_under_the_store_is_made_void(void **state)
+{
+    (void)state;
+    said s;
+    kvo_verify_result result;
+    uint64_t at = make_store();
+    reopen("");
+    damage(at + 200);
+    assert_int_equal(repair(&s, &result), KVO_OK);
+    assert_true(s.count == 1 && result.repaired == 1);
+    assert_string_equal(s.what, "header checksum");
+    check_valid();
+    check_all(2);
+    close_store();
+    reopen("");
+    assert_int_equal(store_stat().damaged_slots, 0);
+    check_all(2);
+    close_store();
+}
+
+static void bytes_behind_a_payload_cost_nothing(void **state)
+{
+    (void)state;
+    said s;
+    kvo_verify_result result;
+    uint64_t at = make_store();
+    damage(at + 4096 + BYTES + 5);
+    reopen("");
+    assert_int_equal(repair(&s, &result), KVO_OK);
+    assert_true(s.count == 1 && result.repaired == 1);
+    assert_string_equal(s.remedy, "written again");
+    assert_int_equal(repair(&s, &result), KVO_OK);
+    assert_int_equal(s.count, 0);
+    check_all(1);
+    close_store();
+}
+
+static void a_repair_that_cannot_be_written_says_so(void **state)
+{
+    (void)state;
+    said s;
+    kvo_verify_result result;
+    uint64_t at = make_store();
+    damage(at + 4096 + 100);
+    reopen("fault:remove=eio@..1");
+    assert_int_equal(repair(&s, &result), KVO_E_IO);
+    assert_int_equal(repair(&s, &result), KVO_OK); /* and can be done again */
+    check_all(2);
+    close_store();
+}
+
+static void it_is_for_stores_that_nobody_else_uses(void **state)
+{
+    (void)state;
+    said s;
+    kvo_verify_result result;
+    make_store();
+    options.flags = KVO_OPEN_READ_ONLY;
+    open_store("disk:@0");
+    assert_int_equal(repair(&s, &result), KVO_E_STATE);
+    assert_int_equal(kvo_verify(store, NULL, NULL, &result), KVO_OK);
+    assert_int_equal(result.unclean, 0);
+    close_store();
+    options.flags = 0;
+    open_store("dram:20blk,disk:@0");
+    assert_int_equal(repair(&s, &result), KVO_E_UNSUPPORTED);
+    assert_int_equal(kvo_repair(store, NULL, NULL, NULL), KVO_E_ARGUMENT);
+    close_store();
+    with_mover = true;
+    open_store("disk:@0");
+    assert_int_equal(repair(&s, &result), KVO_E_STATE);
+    close_store();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        FIXTURE_TEST(what_cannot_be_read_stays),
+        FIXTURE_TEST(a_bad_payload_goes_and_its_block_may_be_put_again),
+        FIXTURE_TEST(a_header_that_broke_under_the_store_is_made_void),
+        FIXTURE_TEST(bytes_behind_a_payload_cost_nothing),
+        FIXTURE_TEST(a_repair_that_cannot_be_written_says_so),
+        FIXTURE_TEST(it_is_for_stores_that_nobody_else_uses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""kvonce verify --repair: what is damaged goes, what is good stays, and nothing else changes.
+Names that begin with b and a number are of public reports (docs/cases.md).
+
+    repair_test.py KVONCE [TEST]
+"""
+
+import os
+import pathlib
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "disk"))
+
+from files import (KVONCE, PAGE, SEGMENT_UNITS, all_files, copy_of, flip, kvonce, listing, main, offsets,  # noqa: E402
+                   patch, read_with_reader, replay, sealed, stat, super_copies, super_field, synth, verify)
+
+BLOCK = 12000  # three pages, the last of them with 288 zeros at its end
+SLOT = 4 * PAGE
+ROUNDS = int(os.environ.get("KVO_TEST_ROUNDS", "8"))
+
+
+def make_store(folder, requests=60, capacity="500blk"):
+    directory, trace = folder / "disk", synth(folder, requests)
+    report = replay(trace, "dram:64blk,disk:%s:%s" % (directory, capacity), "--block-bytes", BLOCK)
+    assert report["wrong_reads"] == 0 and verify(directory)[:2] == (0, [])
+    return directory, trace
+
+
+def repair(directory, *options, code=0):
+    """{offset: (what was wrong, what was done)}, the lines behind."""
+    done = subprocess.run([KVONCE, "verify", directory, "--repair", *options], capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    said, rest = {}, []
+    for line in done.stdout.splitlines():
+        if line.startswith(str(directory / "data") + ":"):
+            offset, what, *_, did = line[len(str(directory / "data")) + 1:].split(": ")
+            assert int(offset) not in said, done.stdout
+            said[int(offset)] = (what.split(" (block")[0], did)
+        else:
+            rest.append(line)
+    return said, rest
+
+
+def names(directory):
+    return set(offsets(directory))
+
+
+def check_clean(directory, good):
+    """Verify, ls and a reader that shares no code agree that exactly `good` is there, whole."""
+    assert verify(directory)[:2] == (0, []), directory
+    assert names(directory) == good, (len(names(directory)), len(good))
+    assert len(read_with_reader(directory)["blocks"]) == len(good)
+
+
+def stopped_replay(folder, tiers, directory, written_out=False):
+    """A process that has the store open, stopped in the middle; one that was too quick is followed by a longer one."""
+    requests = 2000
+    while True:
+        process = subprocess.Popen([KVONCE, "replay", synth(folder, requests), "--tiers", tiers, "--block-bytes", str(BLOCK)],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None:
+            ledger = directory / "ledger.a"
+            if written_out and not (ledger.exists() and ledger.stat().st_size):
+                time.sleep(0.01)
+                continue
+            process.send_signal(signal.SIGSTOP)
+            if "in use by process" in subprocess.run([KVONCE, "stat", directory], capture_output=True, text=True).stderr:
+                return process
+            process.send_signal(signal.SIGCONT)
+        requests *= 2
+
+
+def random_damage(directory, seed):
+    """Up to 30 places at random; the names whose blocks that costs."""
+    source, lost = random.Random(seed), set()
+    where = offsets(directory)
+    segment = super_field(directory, SEGMENT_UNITS) * PAGE
+    for name in source.sample(sorted(where), source.randrange(1, 30)):
+        kind = source.choice(["header", "payload", "padding", "zeroed header", "torn", "misdirected"])
+        at = where[name]
+        if kind == "header":
+            flip(directory / "data", at + source.randrange(PAGE), source.randrange(1, 256))
+        elif kind == "payload":
+            flip(directory / "data", at + PAGE + source.randrange(BLOCK), source.randrange(1, 256))
+        elif kind == "padding":
+            flip(directory / "data", at + PAGE + BLOCK + source.randrange(SLOT - PAGE - BLOCK), source.randrange(1, 256))
+        elif kind == "zeroed header":
+            patch(directory / "data", at, bytes(PAGE))
+        elif kind == "torn":
+            patch(directory / "data", at + PAGE + 512 * source.randrange(BLOCK // 512), source.randbytes(700))
+        else:  # another slot's header and payload, whole
+            data = (directory / "data").read_bytes()
+            other = where[source.choice(sorted(where))]
+            patch(directory / "data", at, data[other:other + SLOT])
+            lost |= {name} if other != at else set()
+        lost |= {name} if kind not in ("padding", "misdirected") else set()
+    for offset in {offset // segment * segment for offset in where.values()}:
+        if source.random() < 0.3:
+            flip(directory / "data", offset + source.randrange(PAGE), source.randrange(1, 256))
+    return lost
+
+
+def test_random_damage_goes_and_all_good_blocks_stay(folder):
+    whole, trace = make_store(folder)
+    all_names, lost_in_all, segments = names(whole), 0, 0
+    for seed in range(ROUNDS):
+        directory = copy_of(whole, "damaged-%d" % seed)
+        lost = random_damage(directory, seed)
+        bad = set(verify(directory)[1])
+        said, rest = repair(directory)
+        assert set(said) == bad and {did for _, did in said.values()} <= {"made void", "written again"}, (seed, said)
+        assert not bad or "%d of them repaired" % len(bad) in rest[-1], (seed, rest)
+        check_clean(directory, all_names - lost)
+        before = all_files(directory)
+        assert repair(directory)[0] == {} and all_files(directory) == before, seed  # twice is once
+        report = replay(trace, "dram:64blk,disk:%s" % directory, "--block-bytes", BLOCK)
+        assert report["wrong_reads"] == 0 and report["digest_misses"] == 0, seed
+        lost_in_all += len(lost)
+        segments += sum(what.startswith("segment") for what, _ in said.values())
+        shutil.rmtree(directory)
+    assert lost_in_all > ROUNDS and segments > 0
+    print("%d damaged stores repaired: %d blocks lost to damage, none that was whole" % (ROUNDS, lost_in_all))
+
+
+def test_the_next_opening_takes_the_checkpoint(folder):
+    directory, _ = make_store(folder, 30)
+    flip(directory / "data", min(offsets(directory).values()) + PAGE, 1)
+    repair(directory)
+    done = subprocess.run([KVONCE, "policy", directory, "--all", "--set", "priority=60"], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "", done  # "reading all slot headers" would be there
+
+
+def test_b120_a_healthy_store_stays_as_it_is_byte_for_byte(folder):
+    directory, _ = make_store(folder, 30)
+    before, times = all_files(directory), {p.name: p.stat().st_mtime_ns for p in directory.iterdir()}
+    for options in [(), ("--dry-run",), ()]:
+        said, rest = repair(directory, *options)
+        assert said == {} and len(rest) == 1 and rest[0].endswith(" 0 bad"), rest
+    assert all_files(directory) == before
+    assert {p.name: p.stat().st_mtime_ns for p in directory.iterdir()} == times
+
+
+def test_b120_dry_run_says_the_same_and_writes_nothing(folder):
+    directory, _ = make_store(folder, 30)
+    random_damage(directory, 3)
+    before = all_files(directory)
+    would, _ = repair(directory, "--dry-run", code=1)
+    assert would and all_files(directory) == before
+    did, _ = repair(directory)
+    assert would == {offset: (what, "would be " + done) for offset, (what, done) in did.items()}
+
+
+def test_b120_a_running_store_is_refused(folder):
+    directory, _ = make_store(folder, 30)
+    flip(directory / "data", min(offsets(directory).values()) + PAGE, 1)
+    running = stopped_replay(folder, "dram:64blk,disk:%s" % directory, directory)
+    try:
+        for options in [["--repair"], ["--repair", "--dry-run"]]:
+            assert "in use by process %d" % running.pid in kvonce("verify", directory, *options, code=2)
+    finally:
+        running.kill()
+        running.wait()
+
+
+def test_b120_what_it_does_not_understand_stays(folder):
+    directory, _ = make_store(folder, 30)
+    where = offsets(directory)
+    first, second = sorted(where.values())[:2]
+    segment = super_field(directory, SEGMENT_UNITS) * PAGE
+    data = directory / "data"
+    header = bytearray(data.read_bytes()[first:first + PAGE])
+    header[8:12] = struct.pack("<I", 2)  # a slot of a later version
+    patch(data, first, sealed(header))
+    header = bytearray(data.read_bytes()[second // segment * segment:][:PAGE])
+    header[0:8] = b"KVOSEGM2"
+    patch(data, second // segment * segment, sealed(header))
+    pages = [data.read_bytes()[at:at + PAGE] for at in (first, second // segment * segment)]
+    said, rest = repair(directory, code=1)
+    assert said == {first: ("header version", "left as it is"),
+                    second // segment * segment: ("segment header version", "left as it is")}, said
+    assert pages == [data.read_bytes()[at:at + PAGE] for at in (first, second // segment * segment)]
+    # Files of others, and another version of the whole: refused, and nothing is touched.
+    for name, page in [("notes.txt", b"mine"), ("super", None)]:
+        other = copy_of(directory, "other")
+        if page:
+            (other / name).write_bytes(page)
+        else:
+            copies = [bytearray(copy) for copy in super_copies(other)]
+            for copy in copies:
+                copy[8:12] = struct.pack("<I", 2)
+            patch(other / name, 0, b"".join(sealed(copy) for copy in copies))
+        before = all_files(other)
+        message = kvonce("verify", other, "--repair", code=2)
+        assert ("notes.txt" if page else "format version 2") in message, message
+        assert all_files(other) == before
+
+
+def test_b120_on_a_read_only_file_system_it_says_so(folder):
+    directory, _ = make_store(folder, 30)
+    flip(directory / "data", min(offsets(directory).values()) + PAGE, 1)
+    before = all_files(directory)
+    if os.getuid() != 0 or subprocess.run(["mount", "--bind", directory, directory], capture_output=True).returncode != 0:
+        print("not root, or no mounts: a read-only file system is not tried")
+        return
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", directory], check=True, capture_output=True)
+        assert "Read-only file system" in kvonce("verify", directory, "--repair", code=2)
+        assert repair(directory, "--dry-run", code=1)[0] != {}
+    finally:
+        subprocess.run(["umount", directory], check=True)
+    assert all_files(directory) == before
+
+
+def crash(directory, folder):
+    """A replay on it that is killed once its ledger was written."""
+    process = stopped_replay(folder, "dram:64blk,disk:%s:300blk" % directory, directory, written_out=True)
+    process.kill()
+    process.wait()
+
+
+def test_b010_after_a_crash_it_is_opened_and_closed(folder):
+    directory = folder / "disk"
+    crash(directory, folder)
+    good = names(directory)
+    assert good and verify(directory)[0] == 0
+    before = all_files(directory)
+    _, rest = repair(directory, "--dry-run", code=1)
+    assert "not closed in order" in rest[0] and all_files(directory) == before
+    _, rest = repair(directory)
+    assert "opened and closed" in rest[0]
+    assert names(directory) <= good and len(good) - len(names(directory)) <= 64  # what the crash left unfinished
+    check_clean(directory, names(directory))
+    assert repair(directory)[1][0].endswith(" 0 bad")
+    # A zeroed newest extent costs its blocks, and no others; a damaged checkpoint costs nothing.
+    where = offsets(directory)
+    newest = sorted(where, key=where.get)[-5:]
+    for name in newest:
+        patch(directory / "data", where[name] + PAGE, bytes(SLOT - PAGE))
+    patch(directory / "checkpoint", 0, bytes(PAGE))
+    said, _ = repair(directory)
+    assert sorted(said) == sorted(where[name] for name in newest)
+    check_clean(directory, set(where) - set(newest))
+
+
+def test_b009_policy_records_of_old_and_new_sectors_cost_no_block(folder):
+    directory, _ = make_store(folder, 20, "200blk")
+    all_names = names(directory)
+    said = {block["name"]: block["policy"] for block in listing(directory)}
+    old = (directory / "policy").read_bytes()
+    kvonce("policy", directory, "--all", "--set", "priority=90,qos=3,tenant=7")
+    new = (directory / "policy").read_bytes().ljust(len(old), b"\0")
+    old = old.ljust(len(new), b"\0")
+    source = random.Random(9)
+    kept = changed = 0
+    for _ in range(8):
+        mixed = b"".join(source.choice([old, new, bytes(len(old))])[at:at + 512] for at in range(0, len(new), 512))
+        (directory / "policy").write_bytes(mixed)
+        (directory / "checkpoint").write_bytes(b"")  # it has the policies as well
+        assert verify(directory)[:2] == (0, []) and names(directory) == all_names
+        for block in listing(directory):
+            policy = block["policy"]
+            is_new = (policy["priority"], policy["qos"], policy["tenant"]) == (90, 3, 7)
+            assert is_new or policy == said[block["name"]], policy
+            changed, kept = changed + is_new, kept + (not is_new)
+        assert repair(directory)[0] == {}
+    assert changed > 0 and kept > 0
+
+
+def test_b041_another_geometry_is_refused_with_both_values(folder):
+    directory, trace = make_store(folder, 20, "200blk")
+    before, all_names = all_files(directory), names(directory)
+    for other in [BLOCK // 2, BLOCK * 2]:
+        message = kvonce("replay", trace, "--tiers", "disk:%s" % directory, "--block-bytes", other, code=2)
+        assert str(BLOCK) in message and str(other) in message, message
+    assert names(directory) == all_names
+    data = all_files(directory)["data"]
+    assert data == before["data"] and repair(directory)[0] == {}
+
+
+main(sys.modules[__name__])
