@@ -60,8 +60,12 @@ static void let_go(kvo_store *s, uint32_t record, bool invalid)
             continue;
         word_change(&r->copy[t], COPY_MOVING, 0);
         store_event(s, KVO_EVENT_DROP, KVO_CAUSE_REMOVE, t, record);
-        if (!invalid)
-            store_copy_drop(s, record, t, true);
+        if (invalid)
+            continue;
+        /* One that is being read goes later; its header is remembered then too. */
+        if (s->tiers[t].persistent && copy_valid(copy))
+            word_change(&r->copy[t], COPY_STATE_MASK, (uint64_t)BLOCK_BAD << 44);
+        store_copy_drop(s, record, t, true);
     }
     store_reap(s, record);
 }
@@ -71,19 +75,24 @@ static int remove_some(kvo_store *s, const kvo_handle *handles, size_t count, bo
                        int *results)
 {
     uint32_t doomed[STORE_WINDOW] = {0};
+    uint64_t hashes[STORE_WINDOW];
     size_t which[STORE_WINDOW], n = 0;
+    store_erasure own = {.doomed = true};
     int failed = 0;
     store_lock(s);
     for (size_t i = 0; i < count; i++) {
         results[i] = doom(s, handles[i], wait ? deadline : 0);
         if (results[i] == KVO_OK) {
             which[n] = i;
-            doomed[n++] = handle_record(handles[i]);
+            doomed[n] = handle_record(handles[i]);
+            hashes[n] = identity_hash_of(&s->identities[doomed[n]]);
+            n++;
         }
     }
+    store_erasure_begin(s, &own, hashes, n);
     store_unlock(s);
     for (size_t i = 0; i < n; i++) {
-        int r = store_invalidate_stale(s, identity_hash_of(&s->identities[doomed[i]]), deadline);
+        int r = store_invalidate_stale(s, hashes[i], &own, deadline);
         failed = r != 0 ? r : failed;
     }
     /* one flush at the end of the call */
@@ -94,6 +103,7 @@ static int remove_some(kvo_store *s, const kvo_handle *handles, size_t count, bo
         let_go(s, doomed[i], r == 0);
         results[which[i]] = failed ? KVO_SHORT : KVO_OK;
     }
+    store_erasure_end(s, &own);
     store_changed(s);
     store_unlock(s);
     if (failed)
@@ -133,7 +143,7 @@ static void remove_evicted(kvo_store *s, const kvo_target *t, const target_hit *
     block_identity key = {0};
     if (hit)
         identity_key(&t->names, hit->index, &key);
-    int r = store_invalidate_stale(s, key.key_hash, m->deadline);
+    int r = store_invalidate_stale(s, key.key_hash, NULL, m->deadline);
     m->evicted = true;
     if (r == 0)
         return;

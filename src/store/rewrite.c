@@ -199,7 +199,7 @@ static unsigned media_of(const kvo_store *s, uint32_t record)
 
 static int forget_old(kvo_store *s, rewriting *w)
 {
-    int r = store_invalidate_stale(s, w->identity.key_hash, w->deadline);
+    int r = store_invalidate_stale(s, w->identity.key_hash, NULL, w->deadline);
     if (r == -ETIMEDOUT)
         return KVO_BUSY;
     if (r == 0) {

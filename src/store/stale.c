@@ -181,6 +181,46 @@ static void take_turned(const store_tier *t, const store_stale *stale, batch *b)
     b->epoch[b->turned_count++] = segment->epoch;
 }
 
+void store_erasure_begin(kvo_store *s, store_erasure *e, const uint64_t *hashes, size_t count)
+{
+    e->hashes = hashes;
+    e->count = count;
+    e->turn = ++s->erasure_turns;
+    e->next = s->erasures;
+    s->erasures = e;
+}
+
+void store_erasure_end(kvo_store *s, store_erasure *e)
+{
+    store_erasure **at = &s->erasures;
+    while (*at != e)
+        at = &(*at)->next;
+    *at = e->next;
+}
+
+static bool concerns(const store_erasure *e, uint64_t hash)
+{
+    for (size_t i = 0; i < e->count; i++)
+        if (hash == 0 || e->hashes[i] == 0 || e->hashes[i] == hash)
+            return true;
+    return false;
+}
+
+/* How far back somebody who wants names gone looks for others that are at it. */
+typedef struct horizon {
+    uint64_t turn; /* removes that began later are of blocks that were put later; and two never wait for each other */
+    uint64_t mark; /* slots that were taken from the table later were not in it when it was searched; 0: it was not yet */
+} horizon;
+
+/* Under the lock. */
+static bool others_erase(const kvo_store *s, uint64_t hash, const horizon *h)
+{
+    for (const store_erasure *e = s->erasures; e; e = e->next)
+        if ((e->doomed ? e->turn < h->turn : e->turn <= h->mark) && concerns(e, hash))
+            return true;
+    return false;
+}
+
 /* Takes a free slot out of use. false: it is in use. */
 static bool take_slot(store_tier *t, const store_stale *stale, batch *b)
 {
@@ -271,7 +311,18 @@ static void take(store_tier *t, uint64_t hash, bool spare, lost_cursor *c, batch
         take_lost(t, spare, c, b);
 }
 
-static int invalidate(kvo_store *s, unsigned tier, const batch *b)
+/* What is to be written is nowhere listed until it was. */
+static void erasure_of(kvo_store *s, const batch *b, store_erasure *e, uint64_t hashes[2 * STORE_WINDOW])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < b->count; i++)
+        hashes[n++] = b->stale[i].hash;
+    for (size_t i = 0; i < b->turned_count; i++)
+        hashes[n++] = b->turned[i].hash;
+    store_erasure_begin(s, e, hashes, n);
+}
+
+static int invalidate(kvo_store *s, unsigned tier, const batch *b, store_erasure *e)
 {
     store_tier *t = &s->tiers[tier];
     uint32_t slots[STORE_WINDOW];
@@ -291,57 +342,71 @@ static int invalidate(kvo_store *s, unsigned tier, const batch *b)
     }
     for (size_t i = 0; r != 0 && i < b->turned_count; i++)
         add(s, t, b->turned[i]);
+    store_erasure_end(s, e);
     store_changed(s);
     store_unlock(s);
     return invalidated ? invalidated : r;
 }
 
-static int invalidate_tier(kvo_store *s, unsigned tier, uint64_t hash, bool spare, uint64_t deadline)
+static int invalidate_tier(kvo_store *s, unsigned tier, uint64_t hash, bool spare, horizon h, uint64_t deadline)
 {
     store_tier *t = &s->tiers[tier];
     lost_cursor cursor = {.segment = 0};
+    store_erasure e = {.doomed = false};
+    uint64_t hashes[2 * STORE_WINDOW];
     /* What is evicted while we work is not ours: at most as many rounds as there are entries now. */
     store_lock(s);
     uint64_t rounds = t->stale.count + (uint64_t)t->stale.lost_count * place_slots_max(&t->space);
     store_unlock(s);
-    for (uint64_t round = 0;; round++) {
+    bool in_use = false;
+    for (uint64_t round = 0;;) {
         batch b = {.count = 0};
-        if (round > rounds && hash == 0)
-            return 0;
+        bool over = round > rounds && hash == 0;
         store_lock(s);
-        take(t, hash, spare, &cursor, &b);
+        if (!over) {
+            take(t, hash, spare, &cursor, &b);
+            in_use = b.busy || cursor.left;
+        }
         bool none = b.count + b.turned_count == 0;
-        bool busy = b.busy || cursor.left;
-        bool late = none && busy && (deadline == 0 || !store_wait(s, deadline));
+        if (none && h.mark == 0)
+            h.mark = s->erasure_turns;
+        bool busy = in_use || others_erase(s, hash, &h);
+        bool late = none && busy && ((over && in_use) || deadline == 0 || !store_wait(s, deadline));
+        if (!none)
+            erasure_of(s, &b, &e, hashes);
         store_unlock(s);
         if (late)
             return -ETIMEDOUT;
         if (none && !busy)
             return 0;
-        int r = none ? 0 : invalidate(s, tier, &b);
+        int r = none ? 0 : invalidate(s, tier, &b, &e);
         if (r != 0)
             return r;
+        round += !none;
         if (none)
             cursor = (lost_cursor){.segment = 0};
     }
 }
 
-static int invalidate_all(kvo_store *s, uint64_t hash, bool spare, uint64_t deadline)
+static int invalidate_all(kvo_store *s, uint64_t hash, bool spare, const store_erasure *own, uint64_t deadline)
 {
     int result = 0;
+    store_lock(s);
+    horizon h = {.turn = own ? own->turn : s->erasure_turns + 1};
+    store_unlock(s);
     for (unsigned t = 0; t < s->tier_count; t++) {
         if (!s->tiers[t].persistent || s->ghost || s->read_only)
             continue;
-        int r = invalidate_tier(s, t, hash, spare, deadline);
+        int r = invalidate_tier(s, t, hash, spare, h, deadline);
         if (r != 0)
             result = r;
     }
     return result;
 }
 
-int store_invalidate_stale(kvo_store *s, uint64_t hash, uint64_t deadline)
+int store_invalidate_stale(kvo_store *s, uint64_t hash, const store_erasure *own, uint64_t deadline)
 {
-    return invalidate_all(s, hash, false, deadline);
+    return invalidate_all(s, hash, false, own, deadline);
 }
 
-int store_invalidate_evicted(kvo_store *s) { return invalidate_all(s, 0, true, 0); }
+int store_invalidate_evicted(kvo_store *s) { return invalidate_all(s, 0, true, NULL, 0); }

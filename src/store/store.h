@@ -56,6 +56,16 @@ typedef struct store_stale_table {
     size_t bytes;
 } store_stale_table;
 
+/* Headers on media that somebody is writing dead ones over: until that has ended nobody may say that their names are
+   gone. On the stack of who does it. See stale.c. */
+typedef struct store_erasure {
+    const uint64_t *hashes; /* of names; 0: not known whose header it is */
+    size_t count;
+    uint64_t turn;
+    bool doomed; /* copies of removed blocks; else slots that were in the table */
+    struct store_erasure *next;
+} store_erasure;
+
 /* Part of a tier's array of victims: those for one slot size. */
 typedef struct store_queue {
     uint32_t stride, first, count;
@@ -193,6 +203,9 @@ struct kvo_store {
     uint64_t blocks, pinned, held, reserved;
     store_staging *staging; /* memory of reservations that the first tier cannot give */
 
+    store_erasure *erasures;
+    uint64_t erasure_turns;
+
     pthread_mutex_t write_out_lock; /* one write-out at a time */
     pthread_mutex_t flush_lock;     /* one flush that makes copies safe at a time; taken first */
     pthread_t keeper;
@@ -323,9 +336,13 @@ tier_io store_io(kvo_store *s, uint32_t record, unsigned tier, uint32_t slot, vo
 int store_write_out(kvo_store *s, bool clean);
 int store_keeper_start(kvo_store *s); /* a kvo_status */
 void store_keeper_stop(kvo_store *s);
-/* Invalidates the headers of stale slots, of one name or (hash 0) all. Takes the lock itself. A negative
+/* Invalidates the headers of stale slots, of one name or (hash 0) all, and waits for those that others are at; of
+   `own`, removed blocks of the caller's (or NULL), only those of earlier removes. Takes the lock itself. A negative
    errno: -ETIMEDOUT if some were in use until the deadline. */
-int store_invalidate_stale(kvo_store *s, uint64_t hash, uint64_t deadline);
+int store_invalidate_stale(kvo_store *s, uint64_t hash, const store_erasure *own, uint64_t deadline);
+/* Under the lock. */
+void store_erasure_begin(kvo_store *s, store_erasure *e, const uint64_t *hashes, size_t count);
+void store_erasure_end(kvo_store *s, store_erasure *e);
 /* At recovery and close: of blocks that are gone, sparing copies that only could not be read. */
 int store_invalidate_evicted(kvo_store *s);
 /* Writes dead headers over the copies of blocks that nobody finds any more; 0 or negative errno. */

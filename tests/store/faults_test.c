@@ -446,6 +446,77 @@ static void no_remove_is_safe_before_its_flush(void **state)
     close_store();
 }
 
+/* ---- removes beside each other ---- */
+
+static int second_status, second_answer;
+
+static void remove_too(void)
+{
+    kvo_answer answer;
+    kvo_target target = target_of(1, 1);
+    faulty.during_page = NULL;
+    second_status = kvo_remove(store, &target, KVO_WRITTEN, 0, &answer, NULL);
+    second_answer = answer.status;
+}
+
+/* As for want of room, but the slot stays free. */
+static void evict(uint64_t number)
+{
+    uint32_t record = handle_record(info_of(number).handle);
+    store_lock(store);
+    assert_true(store_copy_drop(store, record, 0, true));
+    store_end(store, record, KVO_CAUSE_NONE);
+    store_unlock(store);
+}
+
+/* Who finds nothing may not say that it is gone while the header of what was there is being overwritten: killed in
+   that moment, the store has the block again. */
+static void no_remove_ends_before_one_that_is_at_the_same_header(void **state)
+{
+    (void)state;
+    faulty_open("disk:@0:64blk");
+    for (int evicted = 0; evicted < 2; evicted++) {
+        assert_int_equal(put(1, bytes), KVO_STORED);
+        if (evicted)
+            evict(1);
+        second_status = second_answer = -1;
+        faulty.during_page = remove_too;
+        assert_int_equal(drop(1, KVO_WRITTEN), evicted ? KVO_MISS : KVO_OK);
+        assert_int_equal(second_status, KVO_SHORT);
+        assert_int_equal(second_answer, KVO_SHORT);
+        assert_int_equal(store->tiers[0].stale.count, 0);
+        assert_int_equal(drop(1, KVO_WRITTEN), KVO_MISS);
+    }
+    assert_null(store->erasures);
+    check_valid();
+    close_store();
+}
+
+static void remove_badly(void)
+{
+    kvo_target target = target_of(1, 1);
+    faulty.during = NULL;
+    atomic_store(&faulty.page_writes, 1);
+    second_status = kvo_remove(store, &target, KVO_WRITTEN, 0, NULL, NULL);
+}
+
+/* The header stays, and the copy goes when its reader has ended: a later remove still reaches the header. */
+static void a_remove_that_was_short_can_be_repeated_also_when_the_copy_was_read_meanwhile(void **state)
+{
+    (void)state;
+    faulty_open("disk:@0:64blk");
+    put(1, bytes);
+    faulty.during = remove_badly;
+    assert_int_equal(get(1, bytes), KVO_OK);
+    assert_int_equal(second_status, KVO_SHORT);
+    assert_int_equal(exists(1, NULL), KVO_MISS);
+    assert_int_equal(store->tiers[0].stale.count, 1);
+    assert_int_equal(drop(1, KVO_WRITTEN), KVO_MISS);
+    assert_int_equal(store->tiers[0].stale.count, 0);
+    check_valid();
+    close_store();
+}
+
 /* ---- when a copy counts ---- */
 
 /* Of block 1, what anybody could see while its bytes were on their way. */
@@ -576,6 +647,8 @@ int main(void)
         FIXTURE_TEST(what_was_not_begun_is_not_counted_as_written),
         FIXTURE_TEST(a_segment_without_its_header_gets_it_after_a_close),
         FIXTURE_TEST(no_remove_is_safe_before_its_flush),
+        FIXTURE_TEST(no_remove_ends_before_one_that_is_at_the_same_header),
+        FIXTURE_TEST(a_remove_that_was_short_can_be_repeated_also_when_the_copy_was_read_meanwhile),
         FIXTURE_TEST(a_copy_counts_when_its_bytes_have_come_not_before),
         FIXTURE_TEST(a_write_that_ends_half_way_is_unfinished_also_if_the_mark_was_written_meanwhile),
         FIXTURE_TEST(what_is_safe_was_flushed),

@@ -58,6 +58,8 @@ static ssize_t write_or_fail(base_env *env, int file, const struct iovec *iov, i
         return -EIO;
     if (of_block(iov, count) && faulty.during)
         faulty.during();
+    if (!of_block(iov, count) && faulty.during_page)
+        faulty.during_page();
     if (of_block(iov, count) && atomic_load(&faulty.ends))
         end_half_way(file, iov, offset);
     if (file < FILES)

@@ -19,6 +19,7 @@ typedef struct faulty_calls {
     _Atomic int allocs_until; /* n: the nth from now fails, once; 0: none does */
     _Atomic long reads_made;  /* of blocks */
     _Atomic int ends;         /* the next write of a block gets half way, and the process ends */
+    void (*during_page)(void); /* called while a page is being written; NULL */
     void (*during)(void);     /* called while a block is being read or written; NULL */
 } faulty_calls;
 
