@@ -333,6 +333,17 @@ static void allow_repair(block_record *r, unsigned tier)
             word_change(&r->life, 0, LIFE_FLAG(life_repair_flag(t)));
 }
 
+/* It goes with its last reader. Until then a remove of its name, which finds no block any more, finds the headers. */
+static void doom_bad(kvo_store *s, uint32_t record)
+{
+    store_doom(s, record);
+    for (unsigned t = 0; t < s->tier_count; t++) {
+        uint64_t copy = word_load(&s->records[record].copy[t]);
+        if (copy_state(copy) == BLOCK_BAD)
+            store_stale_add(s, t, copy_slot(copy), identity_hash_of(&s->identities[record]), (copy & COPY_UNREAD) != 0);
+    }
+}
+
 void store_retire(kvo_store *s, uint32_t record, unsigned tier, int result)
 {
     block_record *r = &s->records[record];
@@ -349,7 +360,7 @@ void store_retire(kvo_store *s, uint32_t record, unsigned tier, int result)
     if (life_has(word_load(&r->life), LIFE_DOOMED))
         return;
     if (!others(s, record, tier))
-        store_doom(s, record);
+        doom_bad(s, record);
     else
         allow_repair(r, tier);
 }
