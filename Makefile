@@ -17,13 +17,14 @@
 #                           `make test` does (SOAK_FACTOR=N): some hours
 #   make fuzz               each fuzz target for a minute, with clang's libFuzzer; FUZZ=target one, SECONDS=N as long;
 #                           what it finds is in build/fuzz/found
+#   make coverage           branches that the tests take of block, index, store, ledger and the disk tier
 #   make clean
 
 PREFIX ?= /usr/local
 LIBDIR ?= lib
 RELEASE = build/release
 
-.PHONY: fuzz soak stress all install uninstall test check check-asan check-tsan demo figures bench packages clean
+.PHONY: coverage fuzz soak stress all install uninstall test check check-asan check-tsan demo figures bench packages clean
 
 all: $(RELEASE)/build.ninja
 	ninja -C $(RELEASE)
@@ -91,6 +92,10 @@ soak: packages
 	    build/plain/tests/sim/sim_exhaustive_test $$i || exit 1; done
 	KVO_TEST_ROUNDS=$$((1000 * $(SOAK_FACTOR))) build/plain/tests/faults/faults_flip_test
 
+coverage: packages
+	python3 tools/coverage.py
+
+# What libFuzzer weighs inputs with (entropic) costs more than these targets do.
 FUZZ ?= $(notdir $(wildcard fuzz/corpus/*))
 SECONDS ?= 60
 fuzz: packages
@@ -98,8 +103,8 @@ fuzz: packages
 	ninja -C build/fuzz $(FUZZ:%=fuzz/fuzz_%)
 	mkdir -p build/fuzz/found $(FUZZ:%=build/fuzz/corpus/%)
 	set -e; for target in $(FUZZ); do echo "==== $$target"; \
-	    nice -n 19 build/fuzz/fuzz/fuzz_$$target -max_total_time=$(SECONDS) -close_fd_mask=1 -timeout=30 \
-	        -artifact_prefix=build/fuzz/found/$$target- build/fuzz/corpus/$$target fuzz/corpus/$$target; done
+	    nice -n 19 build/fuzz/fuzz/fuzz_$$target -max_total_time=$(SECONDS) -entropic=0 -close_fd_mask=1 \
+	        -timeout=30 -artifact_prefix=build/fuzz/found/$$target- build/fuzz/corpus/$$target fuzz/corpus/$$target; done
 
 clean:
 	rm -rf build
