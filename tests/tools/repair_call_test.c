@@ -50,7 +50,7 @@ static uint64_t make_store(void)
 static void damage(uint64_t offset)
 {
     char path[128];
-    uint8_t byte;
+    uint8_t byte = 0;
     snprintf(path, sizeof path, "%s/data", fixture_path(0));
     int file = open(path, O_RDWR);
     assert_true(file >= 0 && pread(file, &byte, 1, (off_t)offset) == 1);
