@@ -206,7 +206,8 @@ static void b046_batches_of_victims_pass_pins_by(void **state)
     c.stop = 1;
     for (int i = 0; i < READERS; i++)
         pthread_join(c.threads[i], NULL);
-    printf("%llu pinned payloads compared, %llu wrong\n", (unsigned long long)c.checked, (unsigned long long)c.wrong);
+    printf("counted: %llu payloads compared, %llu wrong bytes\n", (unsigned long long)c.checked,
+           (unsigned long long)c.wrong);
     assert_true(c.checked > 0);
     assert_int_equal(c.wrong, 0);
     assert_int_equal(store_stat().pinned_blocks, 0);

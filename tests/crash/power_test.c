@@ -93,9 +93,9 @@ static void report(const life *lives, unsigned cuts)
         returned += lives[i].known->returned;
         steps += lives[i].known->steps;
     }
-    printf("%u power cuts, %llu blocks verified, %llu wrong bytes, %llu lost, %llu came back; %llu calls\n", cuts,
-           (unsigned long long)verified, (unsigned long long)wrong, (unsigned long long)lost,
-           (unsigned long long)returned, (unsigned long long)steps);
+    printf("counted: %u power cuts, %llu payloads compared, %llu wrong bytes, %llu lost blocks\n", cuts,
+           (unsigned long long)verified, (unsigned long long)wrong, (unsigned long long)lost);
+    printf("%llu came back; %llu calls\n", (unsigned long long)returned, (unsigned long long)steps);
 }
 
 int main(void)

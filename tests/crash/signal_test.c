@@ -91,8 +91,9 @@ int main(void)
             printf("round %u, %s, kind %d: line %u: %s (KVO_TEST_SEED=%llu; the directory stays)\n", round, l->tiers,
                    kind, l->known->wrong_line, l->known->wrong, (unsigned long long)rounds_seed);
     }
-    printf("%u ended by a signal, %u closed in order, %u asked twice; %llu blocks verified, %llu wrong bytes, %llu lost\n",
-           ended[WITHOUT_HANDLER] + ended[WHILE_OPENING] + ended[TO_THE_GROUP], ended[CLOSES], ended[CLOSES_AND_AGAIN],
+    printf("%u ended by a signal, %u closed in order, %u asked twice\n",
+           ended[WITHOUT_HANDLER] + ended[WHILE_OPENING] + ended[TO_THE_GROUP], ended[CLOSES], ended[CLOSES_AND_AGAIN]);
+    printf("counted: %u signals, %llu payloads compared, %llu wrong bytes, %llu lost blocks\n", rounds,
            (unsigned long long)(lives[0].known->verified + lives[1].known->verified),
            (unsigned long long)(lives[0].known->wrong_bytes + lives[1].known->wrong_bytes),
            (unsigned long long)(lives[0].known->lost + lives[1].known->lost));

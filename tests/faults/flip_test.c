@@ -80,7 +80,7 @@ static void every_bit_of_a_header_is_found_by_a_get(void **state)
     neighbours_are_fine();
     assert_true(store_stat().payloads_verified > 0);
     close_store();
-    printf("%ld flipped bits of a slot's header, all found by a get\n", count);
+    printf("counted: %ld flipped bits of headers, 0 wrong bytes\n", count);
 }
 
 static void any_bit_of_a_payload_is_found_by_a_get(void **state)
@@ -97,7 +97,7 @@ static void any_bit_of_a_payload_is_found_by_a_get(void **state)
     }
     neighbours_are_fine();
     close_store();
-    printf("%ld flipped bits of payloads, all found by a get\n", count);
+    printf("counted: %ld flipped bits of payloads, 0 wrong bytes\n", count);
 }
 
 /* ---- what a scan finds ---- */
@@ -151,7 +151,7 @@ static void every_bit_of_a_header_is_found_by_a_scan(void **state)
             fail_msg("bit %llu of a slot's header: %u live, %u bad", (unsigned long long)bit, s.live, s.bad_slots);
     }
     close_store();
-    printf("%ld flipped bits of a slot's header, all found by a scan\n", count);
+    printf("counted: %ld flipped bits of headers\n", count);
 }
 
 static void every_bit_of_a_segment_header_is_found_and_costs_nothing(void **state)
@@ -171,7 +171,7 @@ static void every_bit_of_a_segment_header_is_found_and_costs_nothing(void **stat
     assert_int_equal(scan().live, BLOCKS); /* and the medium is known again */
     neighbours_are_fine();
     close_store();
-    printf("%ld flipped bits of a segment's header, all found, no block lost\n", count);
+    printf("counted: %ld flipped bits of headers\n", count);
 }
 
 /* ---- what an opening finds ---- */
@@ -246,8 +246,7 @@ static void a_bit_beside_the_slots_never_costs_a_block(void **state)
             if (!crashed || strcmp(files[i].name, "checkpoint") != 0) /* a crash leaves none */
                 count += turn_bits(image, &files[i]);
         nth_image_free(image);
-        printf("%ld flipped bits of superblocks, notes, policies and checkpoint %s, every opening and every byte right\n",
-               count, crashed ? "after a crash" : "after a close");
+        printf("counted: %ld flipped bits beside slots, 0 wrong bytes\n", count);
     }
 }
 

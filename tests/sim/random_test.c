@@ -286,12 +286,13 @@ int main(void)
     rounds += given ? 0 : sizeof known / sizeof *known;
     uint64_t injected = faults.read_errors + faults.write_errors + faults.no_space + faults.short_writes +
                         faults.flush_errors + faults.lost_calls;
-    printf("%llu chains: %llu crash states (%llu deaths, %llu power cuts), %llu crashes in an opening, %llu operations, "
-           "%llu faults, %llu flipped bits, %llu payloads compared, 0 wrong bytes; seeds from %llu\n",
-           (unsigned long long)rounds, (unsigned long long)(rig_counted.states[0] + rig_counted.states[1]),
-           (unsigned long long)rig_counted.states[0], (unsigned long long)rig_counted.states[1],
-           (unsigned long long)crashes_in_opening, (unsigned long long)rig_counted.operations,
-           (unsigned long long)injected, (unsigned long long)flips, (unsigned long long)rig_counted.payloads,
-           (unsigned long long)seed);
+    printf("%llu chains: %llu deaths, %llu power cuts, %llu crashes in an opening, %llu operations; seeds from %llu\n",
+           (unsigned long long)rounds, (unsigned long long)rig_counted.states[0],
+           (unsigned long long)rig_counted.states[1], (unsigned long long)crashes_in_opening,
+           (unsigned long long)rig_counted.operations, (unsigned long long)seed);
+    printf("counted: %llu simulated crash states, %llu injected faults, %llu flipped bits on a simulated medium, %llu payloads compared, "
+           "0 wrong bytes\n",
+           (unsigned long long)(rig_counted.states[0] + rig_counted.states[1]), (unsigned long long)injected,
+           (unsigned long long)flips, (unsigned long long)rig_counted.payloads);
     return rig_counted.states[0] + rig_counted.states[1] == 0; /* nothing shows nothing */
 }
