@@ -22,7 +22,7 @@ KEYS = ["requests", "references", "unique_blocks", "block_bytes", "hits", "hit_r
         "seconds", "latency_us", "tiers"]
 TIER_KEYS = ["name", "capacity_blocks", "hits", "read_bytes", "written_bytes", "repair_bytes", "lives",
              "distinct_names_written", "write_amplification", "clean_discards", "other_evictions", "orphans",
-             "anchor_yields", "promotions", "resident_blocks", "max_delta"]
+             "anchor_yields", "promotions", "resident_blocks", "max_delta", "injected"]
 
 
 def check(folder, trace, tiers, *options):
