@@ -75,6 +75,8 @@ int io_uring_submit_and_wait(struct io_uring *ring, unsigned wait)
     int r = real(ring, wait);
     pthread_mutex_lock(&edited_lock);
     unsigned *at = edited_tail(ring, *ring->cq.khead), tail = __atomic_load_n(ring->cq.ktail, __ATOMIC_ACQUIRE);
+    if ((int)(*ring->cq.khead - *at) > 0) /* some were taken without a call: too late for them */
+        *at = *ring->cq.khead;
     for (; *at != tail; ++*at) {
         if (atomic_load(&kernel.count) <= 0)
             continue;
