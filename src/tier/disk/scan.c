@@ -172,7 +172,7 @@ static bool next_place(const scan *s, places *p, uint32_t *segment, uint32_t *sl
 static int scan_slots(scan *s, uint32_t first, const disk_segment_now *segments, uint32_t count)
 {
     places asking = {.first = first, .segments = segments, .count = count}, taking = asking;
-    uint32_t segment, slot;
+    uint32_t segment = 0, slot = 0; /* of the next place, which there is while slots are asked for */
     const void *page;
     int r = 0;
     bool more = true;
