@@ -7,7 +7,7 @@
 
 #include "ledger/ledger.h"
 
-enum { TENANTS = 3, ROWS = (TENANTS + 1) * (int)LEDGER_ACCOUNTS_MAX * 2 * KVO_CAUSE_COUNT };
+enum { TENANTS = 3, ROWS = (TENANTS + 1) * (int)LEDGER_ACCOUNTS_MAX * LEDGER_DIRECTIONS * KVO_CAUSE_COUNT };
 
 static void *take(base_env *env, size_t bytes) { return (void)env, calloc(1, bytes); }
 static void give(base_env *env, void *memory, size_t bytes) { (void)env, (void)bytes, free(memory); }

@@ -220,12 +220,14 @@ typedef enum kvo_cause {
     KVO_CAUSE_METADATA = 8, /* slot and segment headers, policy, superblocks, ledger */
     KVO_CAUSE_PADDING = 9,  /* from the payload's end to the device's alignment */
     KVO_CAUSE_VERIFY = 10,  /* read by kvo_verify() */
-    KVO_CAUSE_RECOVER = 11, /* read at open */
+    KVO_CAUSE_RECOVER = 11, /* read at open; also what an opening finds and the ledger does not tell, or misses */
     KVO_CAUSE_REMOVE = 12,  /* events only: removed by a caller */
     KVO_CAUSE_ORPHAN = 13,  /* events only: evicted with a resident child in that tier */
     KVO_CAUSE_YIELD = 14,   /* events only: anchoring yielded */
     KVO_CAUSE_RESIZE = 15,  /* events only: its segment changed slot size */
-    KVO_CAUSE_COUNT = 16
+    KVO_CAUSE_EVICT = 16,   /* ledger only: left to make room, for none of the reasons above */
+    KVO_CAUSE_UNREAD = 17,  /* ledger only: left since it cannot be read; an opening may find it again */
+    KVO_CAUSE_COUNT = 18
 } kvo_cause;
 KVO_API const char *kvo_cause_name(int cause); /* "put", ...; "-" for NONE */
 
@@ -824,9 +826,10 @@ typedef struct kvo_stat {
     uint64_t record_bytes;      /* one control record: policy and mechanism of a block */
     uint64_t headers_read;      /* at open, of slots, used or not: the denominator of unfinished_slots and
                                    damaged_slots; 0: a checkpoint told instead, and they are 0 too */
+    uint32_t unclean_tiers;     /* at open: present ones that were not closed in order */
 } kvo_stat;
 #define KVO_STAT_INIT \
-    {sizeof(kvo_stat), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+    {sizeof(kvo_stat), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* Counters are exact at rest and may be a moment apart under load. Control. */
 KVO_API int kvo_stat_store(kvo_store *store, kvo_stat *stat);
@@ -851,10 +854,16 @@ typedef struct kvo_tenant_stat {
 KVO_API int kvo_stat_spaces(kvo_store *store, kvo_space_stat *stats, size_t capacity, size_t *count);
 KVO_API int kvo_stat_tenants(kvo_store *store, kvo_tenant_stat *stats, size_t capacity, size_t *count);
 
-/* Rule 11: each byte that crossed a tier's boundary, once. */
+/*
+ * Rule 11: each byte that crossed a tier's boundary, once; and each copy that left, of which no byte moves. So
+ * in each tier, in blocks and in bytes, what was written by put, demote, promote, rewrite and repair, with what
+ * openings found (written, recover), less all that left, is what is there.
+ */
 typedef struct kvo_ledger_row {
     char tier[16];
-    int direction; /* 0 = read from the tier, 1 = written to it */
+    int direction; /* 0 = read from the tier, 1 = written to it, 2 = left it: to make room (evict, orphan, yield,
+                      resize), because of a remove, a rewrite, a failed copy (failed, unread) or a move
+                      (promote), or missed by an opening (recover): memory's at each, others' after a crash */
     int cause;     /* kvo_cause */
     uint32_t tenant;
     uint64_t bytes;

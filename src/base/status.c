@@ -86,6 +86,8 @@ const char *kvo_cause_name(int cause)
         [KVO_CAUSE_PADDING] = "padding", [KVO_CAUSE_VERIFY] = "verify",   [KVO_CAUSE_RECOVER] = "recover",
         [KVO_CAUSE_REMOVE] = "remove",   [KVO_CAUSE_ORPHAN] = "orphan",   [KVO_CAUSE_YIELD] = "yield",
         [KVO_CAUSE_RESIZE] = "resize",
+        [KVO_CAUSE_EVICT] = "evict",
+        [KVO_CAUSE_UNREAD] = "unread",
     };
 
     return cause >= 0 && cause < KVO_CAUSE_COUNT ? names[cause] : "?";

@@ -71,7 +71,7 @@ static uint64_t operations_of(const view *v, const kvo_tier_stat *tier)
 {
     uint64_t operations = 0;
     for (size_t i = 0; i < v->row_count; i++) {
-        if (strcmp(v->rows[i].tier, tier->name) == 0) {
+        if (strcmp(v->rows[i].tier, tier->name) == 0 && v->rows[i].direction != 2) {
             operations += v->rows[i].operations;
         }
     }
@@ -145,7 +145,7 @@ static void json_ledger(cli_out *out, const kvo_ledger_row *row)
 {
     cli_out_object(out, NULL);
     cli_out_text(out, "tier", row->tier);
-    cli_out_text(out, "direction", row->direction == 0 ? "read" : "written");
+    cli_out_text(out, "direction", row->direction == 0 ? "read" : row->direction == 1 ? "written" : "left");
     cli_out_text(out, "cause", kvo_cause_name(row->cause));
     cli_out_u64(out, "tenant", row->tenant);
     cli_out_u64(out, "bytes", row->bytes);

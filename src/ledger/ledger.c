@@ -110,7 +110,7 @@ static const ledger_cell *next_row(const ledger *l, row_cursor *c)
 {
     for (; c->account < l->account_count; c->account++, c->tenant = 0)
         for (; c->tenant <= l->tenants_max; c->tenant++, c->direction = 0)
-            for (; c->direction < 2; c->direction++, c->cause = 0)
+            for (; c->direction < LEDGER_DIRECTIONS; c->direction++, c->cause = 0)
                 while (c->cause < KVO_CAUSE_COUNT) {
                     const ledger_cell *cell = &l->accounts[c->account].rows[c->tenant][c->direction][c->cause++];
                     if (atomic_load_explicit(&cell->operations, memory_order_relaxed))
@@ -137,10 +137,54 @@ size_t ledger_rows(const ledger *l, kvo_ledger_row *rows, size_t capacity)
     return n;
 }
 
+/* ---- what is there ---- */
+
+static bool brings(ledger_direction direction, kvo_cause cause)
+{
+    return direction == LEDGER_WRITE &&
+           (cause == KVO_CAUSE_PUT || cause == KVO_CAUSE_DEMOTE || cause == KVO_CAUSE_PROMOTE ||
+            cause == KVO_CAUSE_REWRITE || cause == KVO_CAUSE_REPAIR || cause == KVO_CAUSE_RECOVER);
+}
+
+ledger_balance ledger_balance_of(const ledger *l, unsigned account)
+{
+    ledger_balance b = {0, 0};
+    uint32_t seen = atomic_load_explicit(&l->tenant_count, memory_order_relaxed);
+    for (uint32_t t = 0; t <= l->tenants_max; t++) {
+        if (t == seen) /* behind them there is nobody but all the others */
+            t = l->tenants_max;
+        for (unsigned d = LEDGER_WRITE; d <= LEDGER_LEFT; d++)
+            for (unsigned cause = 1; cause < KVO_CAUSE_COUNT; cause++) {
+                const ledger_cell *cell = &l->accounts[account].rows[t][d][cause];
+                int64_t sign = d == LEDGER_LEFT ? -1 : brings(d, cause) ? 1 : 0;
+                b.blocks += sign * (int64_t)atomic_load_explicit(&cell->operations, memory_order_relaxed);
+                b.bytes += sign * (int64_t)atomic_load_explicit(&cell->bytes, memory_order_relaxed);
+            }
+    }
+    return b;
+}
+
+/* As few blocks as explain the difference: where it is one of bytes alone, one came and one went. */
+bool ledger_settle(ledger *l, unsigned account, ledger_balance found)
+{
+    ledger_balance told = ledger_balance_of(l, account);
+    int64_t blocks = found.blocks - told.blocks, bytes = found.bytes - told.bytes;
+    if (blocks == 0 && bytes == 0)
+        return false;
+    uint64_t more = blocks > 0 ? (uint64_t)blocks : 0, fewer = blocks < 0 ? (uint64_t)-blocks : 0;
+    if ((bytes > 0 && more == 0) || (bytes < 0 && fewer == 0)) {
+        more++;
+        fewer++;
+    }
+    ledger_add(l, account, LEDGER_WRITE, KVO_CAUSE_RECOVER, KVO_TENANT_OTHER, bytes > 0 ? (uint64_t)bytes : 0, more);
+    ledger_add(l, account, LEDGER_LEFT, KVO_CAUSE_RECOVER, KVO_TENANT_OTHER, bytes < 0 ? (uint64_t)-bytes : 0, fewer);
+    return true;
+}
+
 /* ---- encoded: magic, counts, totals, accounts with counters, rows; all little-endian ---- */
 
 static const char magic[8] = "KVOLEDG1";
-enum { ROW_BYTES = 24, ACCOUNT_BYTES = 16 + 8 * LEDGER_COUNTERS, HEAD_BYTES = 24 + 8 * LEDGER_TOTALS };
+enum { TENANTS_MAX = 4096, ROW_BYTES = 24, ACCOUNT_BYTES = 16 + 8 * LEDGER_COUNTERS, HEAD_BYTES = 24 + 8 * LEDGER_TOTALS };
 
 static void put32(uint8_t **at, uint32_t v)
 {
@@ -163,31 +207,49 @@ static uint64_t get64(const uint8_t **at)
     return base_get_u64(*at - 8);
 }
 
-/* account 8 | direction 8 | cause 16, tenant, bytes, operations */
-static void encode_rows(const ledger *l, uint8_t *at, size_t rows)
+/* Of all indices at once: a search for each row would take too long under a lock. */
+static void tenants_of_indices(const ledger *l, uint16_t *tenants)
 {
+    for (uint32_t i = 0; i <= l->tenants_max; i++)
+        tenants[i] = KVO_TENANT_OTHER;
+    for (uint32_t i = 0; i < l->tenant_slot_count; i++) {
+        uint32_t slot = atomic_load_explicit(&l->tenant_slots[i], memory_order_acquire);
+        if (slot)
+            tenants[slot & 0xffffu] = (uint16_t)((slot >> 16) - 1);
+    }
+}
+
+/* account 8 | direction 8 | cause 16, tenant, bytes, operations. Returns how many rows there are. */
+static uint32_t encode_rows(const ledger *l, uint8_t *at, const uint8_t *end)
+{
+    uint16_t tenants[TENANTS_MAX + 1];
     row_cursor c = {0};
-    for (const ledger_cell *cell; rows-- && (cell = next_row(l, &c)) != NULL;) {
+    uint32_t rows = 0;
+    tenants_of_indices(l, tenants);
+    for (const ledger_cell *cell; (cell = next_row(l, &c)) != NULL; rows++) {
+        if (end - at < ROW_BYTES)
+            continue;
         put32(&at, c.account | c.direction << 8 | (c.cause - 1) << 16);
-        put32(&at, tenant_of_index(l, c.tenant));
+        put32(&at, tenants[c.tenant]);
         put64(&at, atomic_load_explicit(&cell->bytes, memory_order_relaxed));
         put64(&at, atomic_load_explicit(&cell->operations, memory_order_relaxed));
     }
+    return rows;
 }
 
 size_t ledger_encode(const ledger *l, uint8_t *out, size_t capacity)
 {
-    size_t rows = ledger_rows(l, NULL, 0);
-    size_t need = HEAD_BYTES + (size_t)l->account_count * ACCOUNT_BYTES + rows * ROW_BYTES;
-    if (need > capacity)
-        return need;
-    memset(out, 0, need);
+    size_t head = HEAD_BYTES + (size_t)l->account_count * ACCOUNT_BYTES;
+    if (head > capacity)
+        return head + ledger_rows(l, NULL, 0) * ROW_BYTES;
+    memset(out, 0, head);
+    uint32_t rows = encode_rows(l, out + head, out + capacity);
     memcpy(out, magic, 8);
     uint8_t *at = out + 8;
     put32(&at, l->account_count);
     put32(&at, LEDGER_COUNTERS);
     put32(&at, LEDGER_TOTALS);
-    put32(&at, (uint32_t)rows);
+    put32(&at, rows);
     for (unsigned i = 0; i < LEDGER_TOTALS; i++)
         put64(&at, ledger_total_of(l, i));
     for (uint32_t a = 0; a < l->account_count; a++) {
@@ -196,8 +258,7 @@ size_t ledger_encode(const ledger *l, uint8_t *out, size_t capacity)
         for (unsigned i = 0; i < LEDGER_COUNTERS; i++)
             put64(&at, ledger_counted(l, a, i));
     }
-    encode_rows(l, at, rows);
-    return need;
+    return head + (size_t)rows * ROW_BYTES;
 }
 
 /* Names that an account can have: not empty, not longer, no two alike. */
@@ -219,7 +280,7 @@ static bool rows_good(const uint8_t *at, uint32_t rows, uint32_t account_count)
     for (; rows > 0; rows--, at += ROW_BYTES) {
         uint32_t where = base_get_u32(at);
         uint32_t account = where & 255u, direction = where >> 8 & 255u, cause = where >> 16;
-        if (account >= account_count || direction > 1 || cause == 0 || cause >= KVO_CAUSE_COUNT ||
+        if (account >= account_count || direction >= LEDGER_DIRECTIONS || cause == 0 || cause >= KVO_CAUSE_COUNT ||
             base_get_u32(at + 4) > 65535)
             return false;
     }

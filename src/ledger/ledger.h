@@ -15,7 +15,8 @@
 
 #define LEDGER_ACCOUNTS_MAX 8u
 
-typedef enum ledger_direction { LEDGER_READ = 0, LEDGER_WRITE = 1 } ledger_direction;
+/* LEDGER_LEFT: copies that are gone from the tier, which moves no byte. */
+typedef enum ledger_direction { LEDGER_READ = 0, LEDGER_WRITE = 1, LEDGER_LEFT = 2, LEDGER_DIRECTIONS } ledger_direction;
 
 typedef enum ledger_counter {
     LEDGER_HITS,
@@ -56,7 +57,7 @@ typedef struct ledger_account {
     char name[16];
     _Atomic uint64_t counters[LEDGER_COUNTERS];
     /* rows[tenant index][direction][cause] */
-    ledger_cell (*rows)[2][KVO_CAUSE_COUNT];
+    ledger_cell (*rows)[LEDGER_DIRECTIONS][KVO_CAUSE_COUNT];
 } ledger_account;
 
 typedef struct ledger {
@@ -84,6 +85,15 @@ void ledger_add(ledger *l, unsigned account, ledger_direction direction, kvo_cau
 uint64_t ledger_bytes(const ledger *l, unsigned account, ledger_direction direction, kvo_cause cause);
 size_t ledger_rows(const ledger *l, kvo_ledger_row *rows, size_t capacity);
 
+/* What the account's copies are by all rows, in blocks and bytes: written for good and found, less left. Below 0 if
+   entries are missing. */
+typedef struct ledger_balance {
+    int64_t blocks, bytes;
+} ledger_balance;
+ledger_balance ledger_balance_of(const ledger *l, unsigned account);
+/* Makes the balance what an opening has found: the difference becomes rows of cause RECOVER. true: there was one. */
+bool ledger_settle(ledger *l, unsigned account, ledger_balance found);
+
 static inline void ledger_count(ledger *l, unsigned account, ledger_counter c, uint64_t n)
 {
     atomic_fetch_add_explicit(&l->accounts[account].counters[c], n, memory_order_relaxed);
@@ -101,7 +111,8 @@ static inline uint64_t ledger_total_of(const ledger *l, ledger_total c)
     return atomic_load_explicit(&l->totals[c], memory_order_relaxed);
 }
 
-/* Encoded form (docs/format.md). Returns the bytes needed; writes only if they fit. */
+/* Encoded form (docs/format.md). Returns the bytes needed; what is written is whole only if they fit. Rows and
+   counters that are changed together under a lock agree in it if it is held. */
 size_t ledger_encode(const ledger *l, uint8_t *out, size_t capacity);
 /* Adds what the bytes say. false: not a ledger of this version; nothing was added. */
 bool ledger_decode(ledger *l, const uint8_t *in, size_t bytes);

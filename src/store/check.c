@@ -11,6 +11,7 @@ typedef struct checker {
     size_t why_bytes;
     uint64_t blocks, reserved, pins;
     uint64_t resident[KVO_TIERS_MAX];
+    int64_t bytes[KVO_TIERS_MAX]; /* of those */
     uint64_t slots[KVO_TIERS_MAX]; /* in use, also by transfers and bad copies */
 } checker;
 
@@ -31,7 +32,9 @@ static bool check_copy(checker *c, uint32_t i, unsigned t)
         return true;
     c->slots[t]++;
     c->pins += copy_pins(copy);
-    c->resident[t] += copy_valid(copy) || copy_state(copy) == BLOCK_BAD;
+    bool resident = copy_valid(copy) || copy_state(copy) == BLOCK_BAD;
+    c->resident[t] += resident;
+    c->bytes[t] += resident ? identity_payload_of(&s->identities[i]) : 0;
     CHECK(c, tier->space.infinite || place_slot_used(&tier->space, copy_slot(copy)),
           "record %u: tier %u's slot %u is not in use", i, t, copy_slot(copy));
     if (tier->persistent && !s->ghost && copy_valid(copy))
@@ -81,6 +84,11 @@ static bool check_tier(checker *c, unsigned t)
     const store_tier *tier = &c->s->tiers[t];
     CHECK(c, c->resident[t] == atomic_load(&tier->resident), "tier %u: %llu resident, counted %llu", t,
           (unsigned long long)atomic_load(&tier->resident), (unsigned long long)c->resident[t]);
+    ledger_balance told = ledger_balance_of(&c->s->ledger, tier->account); /* rule 11 */
+    /* A reader has the last writer's. */
+    CHECK(c, c->s->read_only || (told.blocks == (int64_t)c->resident[t] && told.bytes == c->bytes[t]),
+          "tier %u: %lld blocks and %lld bytes by the ledger, records have %llu and %lld", t, (long long)told.blocks,
+          (long long)told.bytes, (unsigned long long)c->resident[t], (long long)c->bytes[t]);
     CHECK(c, c->slots[t] == tier->space.used_slots, "tier %u: %llu slots in use, records have %llu", t,
           (unsigned long long)tier->space.used_slots, (unsigned long long)c->slots[t]);
     uint64_t used = 0, gives = 0, counted = 0;

@@ -119,7 +119,7 @@ static bool demotion_begin(kvo_store *s, demotion *d, unsigned to)
     if (!life_live(life))
         return false;
     if (KVO_PLANTED(DEMOTE_TWICE))
-        store_copy_drop(s, d->record, to, true);
+        store_copy_drop(s, d->record, to, true, KVO_CAUSE_EVICT);
     *d->result = copy_valid(word_load(&r->copy[to])) ? KVO_OK : KVO_BUSY;
     if (copy_state(word_load(&r->copy[to])) != BLOCK_EMPTY)
         return false;

@@ -333,7 +333,7 @@ static void read_below(kvo_store *s, fetch_item *items, size_t count)
 static void moved_up(kvo_store *s, const fetch_item *item)
 {
     block_unpin(&s->records[item->record], item->tier);
-    store_copy_drop(s, item->record, item->tier, false);
+    store_copy_drop(s, item->record, item->tier, false, KVO_CAUSE_PROMOTE);
 }
 
 /* Under the lock. The new copy comes with our pin; the one below loses it. */

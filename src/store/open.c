@@ -570,6 +570,7 @@ static int settle(kvo_store *s, uint64_t deadline)
     static const kvo_target all = {.by = KVO_BY_ALL};
     int result = store_sync(s, &all, KVO_WRITTEN, deadline, NULL, NULL);
     bool clean = store_invalidate_evicted(s) == 0;
+    store_count_gone(s);
     int r = store_write_out(s, false);
     for (unsigned t = 0; t < s->tier_count; t++)
         if (s->tiers[t].persistent && tier_flush(s->tiers[t].io) != 0)

@@ -113,7 +113,9 @@ static int write_ledger(kvo_store *s)
     uint8_t *bytes = s->env->alloc(s->env, capacity);
     if (bytes == NULL)
         return -ENOMEM;
+    store_lock(s); /* what belongs together is in it, or is not */
     need = ledger_encode(&s->ledger, bytes, capacity);
+    store_unlock(s);
     tier_medium *home = s->tiers[s->home].io;
     int r = need <= capacity ? home->ops->note_write(home, TIER_NOTE_LEDGER, bytes, need) : -EAGAIN;
     s->env->free(s->env, bytes, capacity);

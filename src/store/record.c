@@ -189,7 +189,14 @@ static bool droppable(uint64_t copy)
     return (copy_valid(copy) || copy_state(copy) == BLOCK_BAD) && copy_pins(copy) == 0 && !copy_moving(copy);
 }
 
-bool store_copy_drop(kvo_store *s, uint32_t record, unsigned tier, bool stale)
+static void count_left(kvo_store *s, uint32_t record, unsigned tier, kvo_cause cause)
+{
+    if (cause != KVO_CAUSE_NONE)
+        ledger_add(&s->ledger, s->tiers[tier].account, LEDGER_LEFT, cause, store_tenant(s, record),
+                   identity_payload_of(&s->identities[record]), 1);
+}
+
+bool store_copy_drop(kvo_store *s, uint32_t record, unsigned tier, bool stale, kvo_cause cause)
 {
     store_tier *t = &s->tiers[tier];
     _Atomic uint64_t *word = &s->records[record].copy[tier];
@@ -203,16 +210,18 @@ bool store_copy_drop(kvo_store *s, uint32_t record, unsigned tier, bool stale)
     }
     place_slot_free(&t->space, slot);
     atomic_fetch_sub(&t->resident, 1);
+    count_left(s, record, tier, cause);
     return true;
 }
 
-void store_copy_end(kvo_store *s, uint32_t record, unsigned tier)
+void store_copy_end(kvo_store *s, uint32_t record, unsigned tier, kvo_cause cause)
 {
     store_tier *t = &s->tiers[tier];
     uint64_t copy = atomic_exchange(&s->records[record].copy[tier], 0);
     KVO_ASSERT(copy_state(copy) == BLOCK_VALID || copy_state(copy) == BLOCK_BAD);
     place_slot_free(&t->space, copy_slot(copy));
     atomic_fetch_sub(&t->resident, 1);
+    count_left(s, record, tier, cause);
 }
 
 void store_doom(kvo_store *s, uint32_t record)
@@ -248,17 +257,40 @@ static bool empty(const block_record *r)
     return true;
 }
 
+static kvo_cause cause_of_end(uint64_t life, uint64_t copy)
+{
+    return life_has(life, LIFE_REMOVED) ? KVO_CAUSE_REMOVE : copy & COPY_UNREAD ? KVO_CAUSE_UNREAD : KVO_CAUSE_FAILED;
+}
+
+static bool going(uint64_t life, uint64_t copy)
+{
+    return copy_state(copy) == BLOCK_BAD || (copy_valid(copy) && life_has(life, LIFE_DOOMED));
+}
+
 /* What was removed or found bad goes as soon as nobody reads or moves it. */
 void store_reap(kvo_store *s, uint32_t record)
 {
     block_record *r = &s->records[record];
-    bool doomed = life_has(word_load(&r->life), LIFE_DOOMED);
-    for (unsigned t = 0; t < s->tier_count; t++)
-        if (doomed || copy_state(word_load(&r->copy[t])) == BLOCK_BAD)
-            store_copy_drop(s, record, t, false);
+    uint64_t life = word_load(&r->life);
+    for (unsigned t = 0; t < s->tier_count; t++) {
+        uint64_t copy = word_load(&r->copy[t]);
+        if (going(life, copy))
+            store_copy_drop(s, record, t, false, cause_of_end(life, copy));
+    }
     bool sealed = life_has(word_load(&r->life), LIFE_USED | LIFE_SEALED);
     if (sealed && empty(r))
         store_end(s, record, life_has(word_load(&r->life), LIFE_REMOVED) ? KVO_CAUSE_REMOVE : KVO_CAUSE_FAILED);
+}
+
+void store_count_gone(kvo_store *s)
+{
+    uint32_t end = atomic_load(&s->record_end);
+    for (uint32_t i = 0; i < end; i++)
+        for (unsigned t = 0; t < s->tier_count; t++) {
+            uint64_t life = word_load(&s->records[i].life), copy = word_load(&s->records[i].copy[t]);
+            if (life_has(life, LIFE_USED) && going(life, copy))
+                count_left(s, i, t, cause_of_end(life, copy));
+        }
 }
 
 /* In an exclusive hierarchy: the block was moved up from here. */
@@ -284,7 +316,7 @@ void store_unpin(kvo_store *s, uint32_t record, unsigned tier)
     life = word_load(&r->life);
     if (reap && life_has(life, LIFE_USED) && life_incarnation(life) == incarnation) {
         if (moved_away(s, record, tier))
-            store_copy_drop(s, record, tier, false);
+            store_copy_drop(s, record, tier, false, KVO_CAUSE_PROMOTE);
         store_reap(s, record);
     }
     store_changed(s);

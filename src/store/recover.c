@@ -98,7 +98,7 @@ static void take_slot(recovery *v, uint32_t record, const tier_slot *slot)
 /* Drops the block's copy in this tier, whose slot is older than another of the same name. */
 static void drop_older(recovery *v, uint32_t record)
 {
-    store_copy_drop(v->s, record, v->t->number, true);
+    store_copy_drop(v->s, record, v->t->number, true, KVO_CAUSE_NONE);
     for (size_t i = 0; i < v->unsure_count; i++)
         if (v->unsure[i] == record)
             v->unsure[i--] = v->unsure[--v->unsure_count];
@@ -115,7 +115,7 @@ static bool identity_is(const kvo_store *s, uint32_t record, const tier_slot *sl
 static void drop_others(recovery *v, uint32_t record)
 {
     for (unsigned t = 0; t < v->t->number; t++)
-        store_copy_drop(v->s, record, t, true);
+        store_copy_drop(v->s, record, t, true, KVO_CAUSE_NONE);
 }
 
 static int found_live(recovery *v, const tier_slot *slot)
@@ -185,7 +185,7 @@ static int found_slot(void *context, const tier_slot *slot)
 static void forget(kvo_store *s, uint32_t record, unsigned tier)
 {
     s->unfinished++;
-    store_copy_drop(s, record, tier, true);
+    store_copy_drop(s, record, tier, true, KVO_CAUSE_NONE);
     if (!s->read_only)
         count_demotions(&s->records[record]);
     if (block_tiers(&s->records[record]) == 0) {
@@ -276,6 +276,22 @@ static void read_ledger(kvo_store *s)
     s->env->free(s->env, bytes, (count + TIER_UNIT - 1) / TIER_UNIT * TIER_UNIT);
 }
 
+/* A crash takes the ledger's last entries; what memory held is gone with every process. */
+static void settle_ledger(kvo_store *s)
+{
+    ledger_balance found[KVO_TIERS_MAX] = {{0, 0}};
+    uint32_t end = atomic_load(&s->record_end);
+    for (uint32_t i = 0; i < end; i++)
+        for (unsigned t = 0; t < s->tier_count; t++)
+            if (copy_valid(word_load(&s->records[i].copy[t]))) {
+                found[t].blocks++;
+                found[t].bytes += identity_payload_of(&s->identities[i]);
+            }
+    for (unsigned t = 0; t < s->tier_count; t++)
+        if (ledger_settle(&s->ledger, s->tiers[t].account, found[t]))
+            atomic_store(&s->activity, 1);
+}
+
 static int recover_tier(recovery *v, kvo_error *error)
 {
     tier_medium *io = v->t->io;
@@ -337,7 +353,7 @@ static int recover_anew(recovery *v, kvo_error *error)
         if (life_has(word_load(&s->records[i].life), LIFE_USED))
             index_remove(&s->index, identity_hash_of(&s->identities[i]), i);
         for (unsigned t = 0; t < s->tier_count; t++)
-            store_copy_drop(s, i, t, false);
+            store_copy_drop(s, i, t, false, KVO_CAUSE_NONE);
     }
     memset(s->records, 0, end * sizeof *s->records);
     atomic_store(&s->record_end, 0);
@@ -378,6 +394,8 @@ int store_recover(kvo_store *s, kvo_error *error)
         atomic_store(&s->activity, 0);
     }
     s->recovered = s->blocks;
+    if (!s->read_only)
+        settle_ledger(s);
     for (unsigned t = 0; t < s->tier_count; t++)
         s->scanned += tier_innermost(s->tiers[t].io)->scanned;
     s->gaps = true;

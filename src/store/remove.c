@@ -65,7 +65,7 @@ static void let_go(kvo_store *s, uint32_t record, bool invalid)
         /* One that is being read goes later; its header is known from now on. */
         if (s->tiers[t].persistent && copy_valid(copy))
             word_change(&r->copy[t], COPY_STATE_MASK, (uint64_t)BLOCK_BAD << 44);
-        if (!store_copy_drop(s, record, t, true))
+        if (!store_copy_drop(s, record, t, true, KVO_CAUSE_REMOVE))
             store_stale_add(s, t, copy_slot(copy), identity_hash_of(&s->identities[record]), false);
     }
     store_reap(s, record);

@@ -222,7 +222,7 @@ static void show(kvo_store *s, rewriting *w, kvo_answer *answer)
         if (copy_state(word_load(&r->copy[t])) == BLOCK_EMPTY || (t > 0 && KVO_PLANTED(REWRITE_LOWER)))
             continue;
         store_event(s, KVO_EVENT_DROP, KVO_CAUSE_REWRITE, t, w->record);
-        store_copy_end(s, w->record, t);
+        store_copy_end(s, w->record, t, KVO_CAUSE_REWRITE);
     }
     identity_store(&s->identities[w->record], &w->identity);
     store_copy_set(s, w->record, 0, copy_make(w->slot, BLOCK_VALID, w->format, w->generation));

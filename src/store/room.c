@@ -225,7 +225,7 @@ static void count_eviction(kvo_store *s, unsigned tier, uint32_t record, bool cl
 static bool evict(kvo_store *s, unsigned tier, uint32_t record, kvo_cause cause)
 {
     bool clean = below(s, record, tier);
-    if (!store_copy_drop(s, record, tier, true))
+    if (!store_copy_drop(s, record, tier, true, cause == KVO_CAUSE_NONE ? KVO_CAUSE_EVICT : cause))
         return false;
     count_eviction(s, tier, record, clean, cause);
     if (block_tiers(&s->records[record]) == 0 && !above(s, record, tier))

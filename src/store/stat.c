@@ -31,6 +31,8 @@ int kvo_stat_store(kvo_store *s, kvo_stat *out)
     stat.unfinished_slots = s->unfinished;
     stat.damaged_slots = s->damaged;
     stat.headers_read = s->scanned;
+    for (unsigned t = 0; t < s->tier_count && !s->ghost; t++)
+        stat.unclean_tiers += s->tiers[t].io->unclean;
     stat.io_engine = s->ghost ? 0 : (int)move_kind_of(s->engine);
     stat.io_registered = !s->ghost && move_registered(s->engine);
     stat.payload_copies = atomic_load(&s->payload_copies);

@@ -268,10 +268,13 @@ void store_link(kvo_store *s, uint32_t record);
 void store_relink(kvo_store *s);
 /* Under the lock: a copy has become valid, or goes. */
 void store_copy_set(kvo_store *s, uint32_t record, unsigned tier, uint64_t copy);
-/* false: somebody reads or moves it. `stale`: the header on the medium stays for now. */
-bool store_copy_drop(kvo_store *s, uint32_t record, unsigned tier, bool stale);
+/* false: somebody reads or moves it. `stale`: the header on the medium stays for now. `cause`, for the ledger; NONE:
+   it was not counted when it came. */
+bool store_copy_drop(kvo_store *s, uint32_t record, unsigned tier, bool stale, kvo_cause cause);
 /* One that is closed to readers, whose header is dead: in one step, or a late reader could pin it between. */
-void store_copy_end(kvo_store *s, uint32_t record, unsigned tier);
+void store_copy_end(kvo_store *s, uint32_t record, unsigned tier, kvo_cause cause);
+/* What is gone but for somebody who reads it leaves the ledger now: nobody will at a close. */
+void store_count_gone(kvo_store *s);
 /* The record of a block's parent while that is here, or BLOCK_NONE. */
 uint32_t store_parent(const kvo_store *s, uint32_t record);
 /* Takes a name out of the index: it is free for another block, this one goes when it can. */

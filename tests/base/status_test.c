@@ -58,6 +58,7 @@ static void every_cause_has_a_name(void **state)
     assert_string_equal(kvo_cause_name(KVO_CAUSE_PUT), "put");
     assert_string_equal(kvo_cause_name(KVO_CAUSE_RESIZE), "resize");
     assert_string_equal(kvo_cause_name(-1), "?");
+    assert_string_equal(kvo_cause_name(KVO_CAUSE_UNREAD), "unread");
     assert_string_equal(kvo_cause_name(KVO_CAUSE_COUNT), "?");
     for (int a = 0; a < KVO_CAUSE_COUNT; a++) {
         assert_non_null(kvo_cause_name(a));

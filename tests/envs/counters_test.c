@@ -307,6 +307,7 @@ static void b100_accounts_are_whole_numbers_of_64_bits(void **state)
         assert_true(rows[0].bytes == sum && rows[0].operations == i + 1 && rows[0].tenant == 7);
         assert_true(tier_stat(0).written_bytes == sum);
     }
+    ledger_add(&store->ledger, store->tiers[0].account, LEDGER_LEFT, KVO_CAUSE_EVICT, 7, sum, sizeof sizes / sizeof *sizes);
     close_store();
 }
 

@@ -465,7 +465,7 @@ static void evict(uint64_t number)
 {
     uint32_t record = handle_record(info_of(number).handle);
     store_lock(store);
-    assert_true(store_copy_drop(store, record, 0, true));
+    assert_true(store_copy_drop(store, record, 0, true, KVO_CAUSE_EVICT));
     store_end(store, record, KVO_CAUSE_NONE);
     store_unlock(store);
 }

@@ -295,6 +295,45 @@ static void a_ledger_survives_its_encoding(void **state)
     ledger_close(&b);
 }
 
+static void a_ledger_is_settled_with_as_few_blocks_as_explain_it(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t blocks, bytes;
+        uint64_t more, more_bytes, fewer, fewer_bytes;
+    } cases[] = {
+        {10, 1000, 0, 0, 0, 0},    {12, 1300, 2, 300, 0, 0}, {7, 800, 0, 0, 3, 200}, {10, 900, 1, 0, 1, 100},
+        {10, 1001, 1, 1, 1, 0},    {12, 900, 3, 0, 1, 100},  {8, 1500, 1, 500, 3, 0}, {0, 0, 0, 0, 10, 1000},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ledger l;
+        ledger_open(&l, base_env_posix(), 4);
+        unsigned disk = (unsigned)ledger_account_of(&l, "disk");
+        for (unsigned tenant = 0; tenant < 7; tenant++) /* 15 written, 5 left, and what is no block of it */
+            ledger_add(&l, disk, LEDGER_WRITE, tenant % 2 ? KVO_CAUSE_DEMOTE : KVO_CAUSE_REPAIR, tenant, 200, tenant < 1 ? 3 : 2);
+        ledger_add(&l, disk, LEDGER_LEFT, KVO_CAUSE_EVICT, 3, 400, 5);
+        ledger_add(&l, disk, LEDGER_WRITE, KVO_CAUSE_FAILED, 3, 77, 1);
+        ledger_add(&l, disk, LEDGER_READ, KVO_CAUSE_DEMOTE, 3, 77, 1);
+        ledger_balance told = ledger_balance_of(&l, disk), found = {cases[i].blocks, cases[i].bytes};
+        assert_true(told.blocks == 10 && told.bytes == 1000);
+        assert_int_equal(ledger_settle(&l, disk, found), found.blocks != 10 || found.bytes != 1000);
+        told = ledger_balance_of(&l, disk);
+        assert_true(told.blocks == found.blocks && told.bytes == found.bytes);
+        kvo_ledger_row rows[64];
+        size_t count = ledger_rows(&l, rows, 64);
+        uint64_t seen[2][2] = {{0}};
+        for (size_t r = 0; r < count; r++)
+            if (rows[r].cause == KVO_CAUSE_RECOVER) {
+                seen[rows[r].direction == LEDGER_LEFT][0] += rows[r].operations;
+                seen[rows[r].direction == LEDGER_LEFT][1] += rows[r].bytes;
+            }
+        assert_true(seen[0][0] == cases[i].more && seen[0][1] == cases[i].more_bytes);
+        assert_true(seen[1][0] == cases[i].fewer && seen[1][1] == cases[i].fewer_bytes);
+        assert_false(ledger_settle(&l, disk, found));
+        ledger_close(&l);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +345,7 @@ int main(void)
         cmocka_unit_test(a_reader_never_misses_what_stays),
         cmocka_unit_test(a_batch_finds_what_single_looks_find),
         cmocka_unit_test(a_ledger_survives_its_encoding),
+        cmocka_unit_test(a_ledger_is_settled_with_as_few_blocks_as_explain_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

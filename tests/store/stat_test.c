@@ -104,6 +104,88 @@ static void the_ledger_is_a_recount_of_events(void **state)
     assert_int_equal(gone.hits, dram.hits);
 }
 
+/* Blocks of one direction and cause, and their bytes. */
+static uint64_t rows_of(const char *tier, int direction, int cause, uint64_t *bytes)
+{
+    static kvo_ledger_row rows[512];
+    uint64_t blocks = 0;
+    size_t count;
+    *bytes = 0;
+    assert_int_equal(kvo_ledger(store, rows, 512, &count), KVO_OK);
+    assert_true(count <= 512);
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(rows[i].tier, tier) == 0 && rows[i].direction == direction && rows[i].cause == cause) {
+            blocks += rows[i].operations;
+            *bytes += rows[i].bytes;
+        }
+    return blocks;
+}
+
+/* check_valid() says that it adds up, wherever it is called; here, that each copy left for the cause that it had. */
+static void what_came_less_what_left_is_there_and_each_left_for_its_cause(void **state)
+{
+    (void)state;
+    uint64_t bytes;
+    open_store("dram:8blk,disk:@0:20blk");
+    assert_int_equal(fill_with(0, 60, 30000), 60);
+    check_valid();
+    kvo_tier_stat disk = tier_stat(1);
+    assert_true(disk.other_evictions > 0);
+    assert_int_equal(rows_of("disk", 2, KVO_CAUSE_EVICT, &bytes), disk.other_evictions + disk.clean_discards);
+    assert_int_equal(bytes, 30000 * (disk.other_evictions + disk.clean_discards));
+    assert_int_equal(rows_of("disk", 1, KVO_CAUSE_DEMOTE, &bytes) - rows_of("disk", 2, KVO_CAUSE_EVICT, &bytes),
+                     disk.resident_blocks);
+    uint64_t in_memory = 59, below = info_of(55).copies[0].tier == 0 ? 50 : 55;
+    assert_int_equal(drop(in_memory, KVO_WRITTEN), KVO_OK);
+    assert_int_equal(rows_of("dram", 2, KVO_CAUSE_REMOVE, &bytes), 1);
+    assert_int_equal(bytes, 30000);
+    while (exists(below, NULL) != KVO_OK || info_of(below).copies[0].tier == 0)
+        below--;
+    assert_int_equal(drop(below, KVO_WRITTEN), KVO_OK);
+    assert_int_equal(rows_of("disk", 2, KVO_CAUSE_REMOVE, &bytes), 1);
+    uint64_t again = below - 1;
+    assert_int_equal(rewrite(again, 31000, 1, 0, KVO_WRITTEN), KVO_STORED);
+    assert_int_equal(rows_of("disk", 2, KVO_CAUSE_REWRITE, &bytes), 1);
+    assert_int_equal(bytes, 30000);
+    check_valid();
+    /* One that is read when it is removed, and is still read at the close. */
+    kvo_pin held;
+    assert_int_equal(pin(again, &held), KVO_OK);
+    assert_int_equal(drop(again, KVO_WRITTEN), KVO_OK);
+    check_valid();
+    uint64_t in_use = tier_stat(1).resident_blocks;
+    close_store();
+    open_store("disk:@0");
+    assert_int_equal(rows_of("disk", 1, KVO_CAUSE_RECOVER, &bytes), 0); /* nothing was found that was not told */
+    assert_int_equal(rows_of("disk", 2, KVO_CAUSE_RECOVER, &bytes), 0);
+    assert_true(tier_stat(0).resident_blocks >= in_use - 1);
+    close_store();
+}
+
+static void a_crash_leaves_a_difference_that_the_next_opening_enters(void **state)
+{
+    (void)state;
+    uint64_t bytes;
+    open_store("disk:@0:100blk");
+    assert_int_equal(fill_with(0, 10, 30000), 10);
+    assert_int_equal(kvo_write_out(store), KVO_OK);
+    assert_int_equal(fill_with(10, 7, 20000), 7);
+    assert_int_equal(drop(0, KVO_WRITTEN), KVO_OK);
+    fixture_copy(0, 1); /* as another process would find it after a kill */
+    close_store();
+    open_store("disk:@1");
+    check_valid();
+    assert_int_equal(store_stat().unclean_tiers, 1);
+    assert_int_equal(rows_of("disk", 1, KVO_CAUSE_RECOVER, &bytes), 6); /* as few as explain it: 7 came, 1 left */
+    assert_int_equal(bytes, 7 * 20000 - 30000);
+    close_store();
+    open_store("disk:@1");
+    check_valid();
+    assert_int_equal(store_stat().unclean_tiers, 0);
+    assert_int_equal(rows_of("disk", 1, KVO_CAUSE_RECOVER, &bytes), 6); /* once */
+    close_store();
+}
+
 static void tenants_and_spaces_add_up(void **state)
 {
     (void)state;
@@ -226,6 +308,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(the_ledger_is_a_recount_of_events),
+        FIXTURE_TEST(what_came_less_what_left_is_there_and_each_left_for_its_cause),
+        FIXTURE_TEST(a_crash_leaves_a_difference_that_the_next_opening_enters),
         FIXTURE_TEST(tenants_and_spaces_add_up),
         FIXTURE_TEST(a_walk_lists_each_block_once),
         FIXTURE_TEST(a_remove_answers_for_each_and_counts),
