@@ -14,7 +14,7 @@
 #   make stress             eight threads over queues: 10 minutes, and 1 under thread sanitizer
 #   make soak               10,000 kills of a process at work (SOAK_KILLS=N others, SOAK_SECONDS=N as long as that
 #                           instead), then power cuts, simulated crashes and flipped bits, 20 times what
-#                           `make test` does (SOAK_FACTOR=N): some hours
+#                           `make test` does (SOAK_FACTOR=N), and the model's larger sets: some hours
 #   make fuzz               each fuzz target for a minute, with clang's libFuzzer; FUZZ=target one, SECONDS=N as long;
 #                           what it finds is in build/fuzz/found
 #   make coverage           branches that the tests take of block, index, store, ledger and the disk tier
@@ -91,6 +91,7 @@ soak: packages
 	for i in 0 1 2; do KVO_TEST_SEED=$$(date +%s) KVO_TEST_ROUNDS=$(SOAK_FACTOR) \
 	    build/plain/tests/sim/sim_exhaustive_test $$i || exit 1; done
 	KVO_TEST_ROUNDS=$$((1000 * $(SOAK_FACTOR))) build/plain/tests/faults/faults_flip_test
+	python3 model/model_test.py --wide
 
 coverage: packages
 	python3 tools/coverage.py

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what building, testing and the demo need and this Debian machine lacks.
 set -eu
-needed="gcc g++ clang meson ninja-build pkg-config git python3 libssl-dev libxxhash-dev liburing-dev libcmocka-dev libseccomp-dev libfuse3-dev"
+needed="gcc g++ clang meson ninja-build pkg-config git python3 libssl-dev libxxhash-dev liburing-dev libcmocka-dev libseccomp-dev libfuse3-dev spin"
 wanted="e2fsprogs gcovr scdoc python3-xxhash valgrind"
 
 is_installed() {
