@@ -376,6 +376,16 @@ static void doom_bad(kvo_store *s, uint32_t record)
     }
 }
 
+void store_end_without(kvo_store *s, uint32_t record, unsigned tier, kvo_cause cause)
+{
+    if (others(s, record, tier))
+        return;
+    if (empty(&s->records[record]))
+        store_end(s, record, cause);
+    else
+        doom_bad(s, record);
+}
+
 void store_retire(kvo_store *s, uint32_t record, unsigned tier, int result)
 {
     block_record *r = &s->records[record];
@@ -385,15 +395,18 @@ void store_retire(kvo_store *s, uint32_t record, unsigned tier, int result)
     store_log(s, "%s: the copy at offset %llu %s; it is retired", s->tiers[tier].name,
               (unsigned long long)copy_slot(copy) * TIER_UNIT,
               result == -EBADMSG ? "does not match its digest" : strerror(-result));
-    if (!copy_valid(copy) || KVO_PLANTED(QUARANTINE))
+    if (KVO_PLANTED(QUARANTINE))
         return;
-    word_change(&r->copy[tier], COPY_STATE_MASK, result == -EBADMSG ? bad : bad | COPY_UNREAD);
-    store_event(s, KVO_EVENT_DROP, KVO_CAUSE_FAILED, tier, record);
+    if (copy_valid(copy)) {
+        word_change(&r->copy[tier], COPY_STATE_MASK, result == -EBADMSG ? bad : bad | COPY_UNREAD);
+        store_event(s, KVO_EVENT_DROP, KVO_CAUSE_FAILED, tier, record);
+    }
     if (life_has(word_load(&r->life), LIFE_DOOMED))
         return;
+    /* Who found it bad before may have left the block to a copy that was on its way up, from this one. */
     if (!others(s, record, tier))
         doom_bad(s, record);
-    else
+    else if (copy_valid(copy))
         allow_repair(r, tier);
 }
 
@@ -408,7 +421,7 @@ void store_lose_media(kvo_store *s, uint32_t record)
         allow_repair(r, t);
     }
     if (block_tiers(r) == 0 && !life_has(word_load(&r->life), LIFE_DOOMED))
-        store_doom(s, record);
+        doom_bad(s, record);
     store_reap(s, record);
 }
 

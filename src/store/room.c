@@ -228,8 +228,7 @@ static bool evict(kvo_store *s, unsigned tier, uint32_t record, kvo_cause cause)
     if (!store_copy_drop(s, record, tier, true, cause == KVO_CAUSE_NONE ? KVO_CAUSE_EVICT : cause))
         return false;
     count_eviction(s, tier, record, clean, cause);
-    if (block_tiers(&s->records[record]) == 0 && !above(s, record, tier))
-        store_end(s, record, cause);
+    store_end_without(s, record, tier, cause);
     return true;
 }
 

@@ -285,6 +285,9 @@ uint64_t store_policy_place(const store_tier *t, uint32_t slot);
 uint32_t store_record_at(const store_tier *t, uint64_t place);
 /* Ends the life of a block without copies. */
 void store_end(kvo_store *s, uint32_t record, kvo_cause cause);
+/* Under the lock: a copy went. Where no other may serve the block goes too: at once, or, where one that was found bad is
+   read, with its last reader. */
+void store_end_without(kvo_store *s, uint32_t record, unsigned tier, kvo_cause cause);
 /* A doomed block whose last pin went. */
 void store_reap(kvo_store *s, uint32_t record);
 /* Drops one reader's pin. Not under the lock. */

@@ -2,6 +2,7 @@
 /* Copies with every pin they can have, copies that rot under a pin, holds over the lives of a record. */
 #include "fixture.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -116,6 +117,108 @@ static void the_only_copy_that_rots_under_a_pin_frees_its_name(void **state)
     close_store();
 }
 
+/* ---- a copy that was found bad, and is still read ---- */
+
+static block_record *record_of(uint64_t number) { return &store->records[handle_record(info_of(number).handle)]; }
+
+static uint32_t number_of(const block_record *r) { return (uint32_t)(r - store->records); }
+
+static void read_below(block_record *r, unsigned readers)
+{
+    uint64_t word;
+    for (unsigned i = 0; i < readers; i++)
+        assert_true(block_pin(r, 1, &word));
+}
+
+/* Nobody reads it above: that copy goes as for want of room. */
+static void leave_below(block_record *r)
+{
+    store_lock(store);
+    assert_true(store_copy_drop(store, number_of(r), 0, false, KVO_CAUSE_EVICT));
+    store_unlock(store);
+}
+
+static int remove_now(uint64_t number)
+{
+    kvo_target target = target_of(number, 1);
+    return kvo_remove(store, &target, KVO_WRITTEN, 0, NULL, NULL);
+}
+
+/* One reader is bringing it up when another finds it bad, and then finds the same; a third still reads. */
+static void what_two_readers_find_bad_frees_its_name_before_a_third_has_ended(void **state)
+{
+    (void)state;
+    open_store("dram:16blk,disk:@0:64blk");
+    assert_int_equal(put_written(1), KVO_STORED);
+    block_record *r = record_of(1);
+    leave_below(r);
+    read_below(r, 3);
+    word_store(&r->copy[0], copy_make(PLACE_SLOT_NONE, BLOCK_FILLING, 0, 0));
+    store_quarantine(store, number_of(r), 1, -EBADMSG);
+    assert_false(life_has(word_load(&r->life), LIFE_DOOMED)); /* the one on its way may be good */
+    word_store(&r->copy[0], 0);
+    store_quarantine(store, number_of(r), 1, -EBADMSG);
+    assert_int_equal(exists(1, NULL), KVO_MISS);
+    assert_int_equal(remove_now(1), KVO_SHORT); /* it finds the header, which is read */
+    assert_int_equal(put(1, bytes), KVO_STORED);
+    store_quarantine(store, number_of(r), 1, -EBADMSG);
+    assert_int_equal(get_until(1, 0), KVO_OK);
+    assert_int_equal(drop(1, KVO_WRITTEN), KVO_OK);
+    assert_int_equal(store->tiers[1].stale.count, 0);
+    check_valid();
+    close_store();
+}
+
+/* As after a rewrite that could not overwrite the old header, between whose last steps a reader pins it. */
+static void a_header_that_may_be_dead_is_known_while_its_copy_is_read(void **state)
+{
+    (void)state;
+    open_store("dram:16blk,disk:@0:64blk");
+    assert_int_equal(put_written(1), KVO_STORED);
+    block_record *r = record_of(1);
+    leave_below(r);
+    read_below(r, 1);
+    store_lock(store);
+    store_lose_media(store, number_of(r));
+    store_unlock(store);
+    assert_int_equal(exists(1, NULL), KVO_MISS);
+    assert_int_equal(remove_now(1), KVO_SHORT);
+    store_unpin(store, number_of(r), 1);
+    assert_int_equal(remove_now(1), KVO_OK);
+    assert_int_equal(store->tiers[1].stale.count, 0);
+    check_valid();
+    close_store();
+}
+
+/* A segment of memory changes its slot size, and all that lies on the disk is anchored. */
+static void a_block_leaves_memory_while_its_bad_copy_below_is_read(void **state)
+{
+    (void)state;
+    static const size_t large = 1 << 20;
+    options.block_bytes = large;
+    open_more("dram:32blk,disk:@0:4blk");
+    assert_int_equal(put_written(1), KVO_STORED);
+    block_record *r = record_of(1);
+    read_below(r, 1);
+    store_lock(store);
+    store_retire(store, number_of(r), 1, -EBADMSG);
+    store_unlock(store);
+    for (uint64_t i = 2; i < 250; i++)
+        assert_int_equal(put(i, bytes), KVO_STORED);
+    for (uint64_t i = 250; i < 400; i++)
+        put_written(i); /* in the end short: all that lies there is anchored */
+    for (uint64_t i = 0; i < 32 && exists(1, NULL) == KVO_OK; i++)
+        assert_int_equal(put(10000 + i, large), KVO_STORED);
+    assert_int_equal(exists(1, NULL), KVO_MISS);
+    assert_true(tier_stat(0).anchor_yields > 0);
+    assert_true(life_has(word_load(&r->life), LIFE_USED | LIFE_DOOMED));
+    store_unpin(store, number_of(r), 1);
+    assert_false(life_has(word_load(&r->life), LIFE_USED));
+    check_valid();
+    assert_int_equal(kvo_close(store, 0), KVO_SHORT); /* what memory has does not fit below */
+    store = NULL;
+}
+
 /* ---- holds ---- */
 
 static uint64_t hold(uint64_t first, size_t count)
@@ -219,6 +322,9 @@ int main(void)
         FIXTURE_TEST(with_all_pins_and_nothing_below_it_is_busy),
         FIXTURE_TEST(a_copy_that_rots_under_a_pin_is_read_from_below),
         FIXTURE_TEST(the_only_copy_that_rots_under_a_pin_frees_its_name),
+        FIXTURE_TEST(what_two_readers_find_bad_frees_its_name_before_a_third_has_ended),
+        FIXTURE_TEST(a_header_that_may_be_dead_is_known_while_its_copy_is_read),
+        FIXTURE_TEST(a_block_leaves_memory_while_its_bad_copy_below_is_read),
         FIXTURE_TEST(a_rewrite_ends_a_hold),
         FIXTURE_TEST(a_record_in_use_again_has_holds_of_its_own),
         FIXTURE_TEST(a_hold_that_outlives_its_block_keeps_no_other),
