@@ -31,6 +31,8 @@
  *   kvo_close(), which must be the last. No call is async-signal-safe.
  * - Durations and deadlines are nanoseconds from the call on a monotonic clock:
  *   0 = do not wait, KVO_FOREVER = wait without limit. Sizes are bytes.
+ *   A transfer that a call has begun itself, for its bytes or to make room for them, takes as long
+ *   as the device does: who must not wait for a device that hangs submits jobs.
  * - Memory passed in belongs to the store until the call returns, not longer; that of a submitted
  *   job until its report is taken.
  * - Structs that begin with `size` are set up by their _INIT macro; they only grow

@@ -302,6 +302,67 @@ static void B104_a_remove_of_all_ends_each_block_under_its_own_name(void **state
     close_store();
 }
 
+/* ---- who served ---- */
+
+static uint64_t in_first_tier(uint64_t count)
+{
+    uint64_t n = 0;
+    kvo_answer answer;
+    for (uint64_t i = 0; i < count; i++)
+        n += exists(i, &answer) == KVO_OK && (answer.tier_mask & 1);
+    return n;
+}
+
+/* A get is a hit of the one tier that served it, or a miss of the store; what only asks, or was cancelled before its
+   turn, is neither. */
+static void B101_each_get_counts_once_where_it_was_served(void **state)
+{
+    (void)state;
+    enum { THERE = 40, NOT_THERE = 20 };
+    kvo_get_options o = KVO_GET_OPTIONS_INIT;
+    kvo_pin held;
+    open_store("dram:16blk,disk:@0:64blk");
+    assert_int_equal(fill_with(0, THERE, BYTES), THERE);
+    uint64_t above = in_first_tier(THERE);
+    assert_true(above > 0 && above < THERE);
+    o.no_promote = 1;
+    for (uint64_t i = 0; i < THERE + NOT_THERE; i++)
+        assert_int_equal(get_as(i, BYTES, 0, &o, NULL), i < THERE ? KVO_OK : KVO_MISS);
+    assert_int_equal(tier_stat(0).hits, above);
+    assert_int_equal(tier_stat(1).hits, THERE - above);
+    assert_int_equal(store_stat().gets, THERE + NOT_THERE);
+    assert_int_equal(store_stat().get_misses, NOT_THERE);
+    /* A sibling: pins, which bring up what they hit below. */
+    for (uint64_t i = 0; i < THERE; i++) {
+        assert_int_equal(pin(i, &held), KVO_OK);
+        assert_int_equal(kvo_unpin(store, &held, 1), KVO_OK);
+    }
+    assert_int_equal(tier_stat(0).hits + tier_stat(1).hits, 2 * THERE);
+    assert_int_equal(store_stat().gets - store_stat().get_misses, 2 * THERE);
+    close_store();
+}
+
+/* Memory is empty after a restart: each get is the disk's, and then memory's. */
+static void B145_what_was_written_below_is_read_there(void **state)
+{
+    (void)state;
+    enum { COUNT = 48 };
+    open_store("dram:16blk,disk:@0:64blk");
+    assert_int_equal(fill_with(0, COUNT, BYTES), COUNT);
+    close_store();
+    open_store("dram:64blk,disk:@0:64blk");
+    uint64_t read_bytes = tier_stat(1).read_bytes, hits = tier_stat(0).hits, hits_below = tier_stat(1).hits;
+    assert_int_equal(tier_stat(0).resident_blocks, 0);
+    assert_int_equal(tier_stat(1).resident_blocks, COUNT);
+    for (int round = 0; round < 2; round++)
+        for (uint64_t i = 0; i < COUNT; i++)
+            assert_int_equal(get(i, BYTES), KVO_OK);
+    assert_int_equal(tier_stat(1).hits - hits_below, COUNT);
+    assert_int_equal(tier_stat(0).hits - hits, COUNT);
+    assert_int_equal(tier_stat(1).read_bytes - read_bytes, COUNT * BYTES);
+    close_store();
+}
+
 /* ---- reports ---- */
 
 /* store_stress has eight threads race for it. A sibling: ends, cancels and deadlines at the same moment, and calls from
@@ -364,6 +425,8 @@ int main(void)
         FIXTURE_TEST(B096_what_is_larger_than_the_capacity_is_refused_and_displaces_nothing),
         FIXTURE_TEST(B103_a_walk_and_the_events_after_it_are_an_exact_inventory),
         FIXTURE_TEST(B104_a_remove_of_all_ends_each_block_under_its_own_name),
+        FIXTURE_TEST(B101_each_get_counts_once_where_it_was_served),
+        FIXTURE_TEST(B145_what_was_written_below_is_read_there),
         FIXTURE_TEST(B141_a_job_has_one_end_and_none_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""docs/cases.md: each of the 120 ids once, each function that it names is a test, and each test of tests/cases is named."""
+"""docs/cases.md: each of the 120 ids once, each function that it names is a test, each test of tests/cases is named,
+and where tests bear an id its row names one of them."""
 
 import pathlib
 import re
@@ -40,6 +41,9 @@ def main():
             there = name[:-2] + "(" in library if name.endswith("()") else name in tests
             if not there:
                 wrong.append("%s: %s is nowhere" % (row[0], name))
+        own = {name for name in tests if row[0].lower() in name.lower().split("_")}
+        if own and not own & set(re.findall(r"`(\w+)`", " ".join(row))):
+            wrong.append("%s: has tests, and none is named: %s" % (row[0], ", ".join(sorted(own))))
     named = set(re.findall(r"`(\w+)`", " ".join(" ".join(row) for row in table)))
     here = {name for text in sources("tests/cases") for name in DEFINED.findall(text) if re.match(r"B\d{3}_", name)}
     wrong += ["%s: not in docs/cases.md" % name for name in sorted(here - named)]

@@ -4,6 +4,8 @@
 #include "cases.h"
 
 #include <dirent.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -407,6 +409,60 @@ static void B144_blocks_are_found_in_whatever_order_disks_are_listed(void **stat
     close_store();
 }
 
+/* ---- a clear ---- */
+
+static _Atomic bool cleared;
+
+/* Puts go on while all is removed; of those names some may be there afterwards. */
+static void *puts_meanwhile(void *context)
+{
+    (void)context;
+    for (uint64_t i = 0; !atomic_load(&cleared); i++)
+        cases_put(1000 + i % 200, BYTES, 0, 0);
+    return NULL;
+}
+
+/* Nothing that was sealed before it is served after it: not from memory, nor the disk, nor the next process. */
+static void clears_and_dies(void *context)
+{
+    enum { COUNT = 40 };
+    pthread_t putter;
+    kvo_pin held;
+    uint64_t removed = 0;
+    kvo_target all = {.by = KVO_BY_ALL};
+    with_mover = true;
+    open_store(context);
+    MUST(fill_with(0, COUNT, BYTES) == COUNT);
+    while (pin(7, &held) == KVO_BUSY) /* it may be on its way down */
+        sched_yield();
+    MUST(held.token);
+    MUST(pthread_create(&putter, NULL, puts_meanwhile, NULL) == 0);
+    MUST(kvo_remove(store, &all, KVO_WRITTEN, KVO_FOREVER, NULL, &removed) == KVO_OK);
+    MUST(removed >= COUNT && cases_there(0, COUNT) == 0);
+    MUST(payload_is(held.memory, BYTES, 7, 0)); /* its reader is safe */
+    atomic_store(&cleared, true);
+    pthread_join(putter, NULL);
+    MUST(payload_is(held.memory, BYTES, 7, 0));
+    MUST(kvo_unpin(store, &held, 1) == KVO_OK);
+    MUST(cases_there(0, COUNT) == 0);
+    for (uint64_t i = 0; i < COUNT; i++)
+        MUST(cases_get(i, BYTES, 0, 0) == KVO_MISS);
+    kill(getpid(), SIGKILL);
+}
+
+static void B121_a_clear_during_puts_holds_in_each_tier_and_after_a_kill(void **state)
+{
+    (void)state;
+    static char tiers[] = "dram:16blk,disk:@0:512blk";
+    for (int i = 0; i < 10; i++) {
+        int ended = in_child(clears_and_dies, tiers);
+        assert_true(WIFSIGNALED(ended) && WTERMSIG(ended) == SIGKILL);
+        open_store(tiers);
+        assert_int_equal(cases_there(0, 40), 0);
+        close_store();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -417,6 +473,7 @@ int main(void)
         FIXTURE_TEST(B076_a_directory_has_what_it_is_configured_to_have),
         FIXTURE_TEST(B076_memory_may_change_its_size_as_well),
         FIXTURE_TEST(B077_blocks_are_no_files),
+        FIXTURE_TEST(B121_a_clear_during_puts_holds_in_each_tier_and_after_a_kill),
         FIXTURE_TEST(B144_blocks_are_found_in_whatever_order_disks_are_listed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

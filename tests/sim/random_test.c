@@ -290,8 +290,8 @@ int main(void)
            (unsigned long long)rounds, (unsigned long long)rig_counted.states[0],
            (unsigned long long)rig_counted.states[1], (unsigned long long)crashes_in_opening,
            (unsigned long long)rig_counted.operations, (unsigned long long)seed);
-    printf("counted: %llu simulated crash states, %llu injected faults, %llu flipped bits on a simulated medium, %llu payloads compared, "
-           "0 wrong bytes\n",
+    printf("counted: %llu simulated crash states, %llu injected faults, %llu flipped bits on a simulated medium, "
+           "%llu payloads compared, 0 wrong bytes\n",
            (unsigned long long)(rig_counted.states[0] + rig_counted.states[1]), (unsigned long long)injected,
            (unsigned long long)flips, (unsigned long long)rig_counted.payloads);
     return rig_counted.states[0] + rig_counted.states[1] == 0; /* nothing shows nothing */
