@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who may open what, what a wrong call gets, and what remains after fork(). */
 #include "fixture.h"
+#include "store/store.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -107,6 +108,55 @@ static void a_child_that_inherits_a_store_is_told_so(void **state)
     assert_child_ok(in_child(call_everything, NULL));
     assert_int_equal(get(1, 1), KVO_OK); /* the parent's is whole */
     close_store();
+}
+
+static void a_path_may_be_relative(void **state)
+{
+    (void)state;
+    char was[4096];
+    assert_non_null(getcwd(was, sizeof was));
+    assert_int_equal(mkdir(fixture_path(0), 0700), 0);
+    assert_int_equal(chdir(fixture_path(0)), 0);
+    open_store("disk:here:16blk");
+    assert_int_equal(put(1, 100), KVO_STORED);
+    close_store();
+    assert_int_equal(chdir(was), 0);
+    open_store("disk:@0/here:16blk");
+    assert_int_equal(get(1, 100), KVO_OK);
+    close_store();
+    refused("disk:@0/missing/here:16blk", KVO_E_NOT_FOUND, "create the one that it is to be in");
+}
+
+static uint32_t told_alignment;
+
+static uint32_t direct_alignment(base_env *env, int file)
+{
+    (void)env, (void)file;
+    return told_alignment;
+}
+
+/* What a file system tells is used where it is an alignment; else that of the format is, which suits all. */
+static void alignments_that_are_none_are_not_used(void **state)
+{
+    (void)state;
+    static const uint32_t told[][2] = {{0, 4096}, {8192, 4096}, {48, 4096}, {16, 64}, {512, 512}, {4096, 4096}};
+    static base_env machine;
+    kvo_tier_config config = KVO_TIER_CONFIG_INIT;
+    machine = *base_env_posix();
+    machine.direct_alignment = direct_alignment;
+    config.kind = KVO_TIER_DISK;
+    config.path = fixture_path(0);
+    config.capacity_blocks = 16;
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+        kvo_error error = {{0}};
+        told_alignment = told[i][0];
+        if (store_open(&machine, &config, 1, &options, &store, &error) != KVO_OK)
+            fail_msg("open: %s", error.text);
+        if (tier_stat(0).direct_io) /* else nobody asks */
+            assert_int_equal(store->tiers[0].io->facts.alignment, told[i][1]);
+        assert_int_equal(kvo_close(store, KVO_FOREVER), KVO_OK);
+        store = NULL;
+    }
 }
 
 static void foreign_files_are_refused(void **state)
@@ -317,6 +367,8 @@ int main(int count, char **arguments)
         FIXTURE_TEST(a_directory_is_private_and_opened_once),
         FIXTURE_TEST(another_process_is_told_whose_it_is),
         FIXTURE_TEST(a_child_that_inherits_a_store_is_told_so),
+        FIXTURE_TEST(a_path_may_be_relative),
+        FIXTURE_TEST(alignments_that_are_none_are_not_used),
         FIXTURE_TEST(foreign_files_are_refused),
         FIXTURE_TEST(what_must_exist_is_not_created),
         FIXTURE_TEST(a_store_created_half_way_is_empty),
