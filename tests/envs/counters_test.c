@@ -200,6 +200,36 @@ static void control_records_that_run_out_make_room(void **state)
     close_store();
 }
 
+/* All records stand for blocks that are held: a put waits for its deadline and says busy, until one is released. */
+static void control_records_that_are_all_held_are_busy_in_time(void **state)
+{
+    (void)state;
+    kvo_put_options o = KVO_PUT_OPTIONS_INIT;
+    kvo_answer answer;
+    uint64_t hold, last = 0, n = 0;
+    options.blocks_max = 1;
+    options.block_bytes = 4096;
+    options.holds_max = 1u << 14;
+    open_store("dram:4000blk");
+    for (o.deadline_ns = 0; put_as(n, 4096, 0, &o, NULL) == KVO_STORED; n++) {
+        kvo_names names = names_of(n, 1);
+        assert_int_equal(kvo_hold(store, &names, KVO_FOREVER, &hold, &answer), KVO_OK);
+        assert_int_equal(answer.status, KVO_OK);
+        last = hold;
+    }
+    assert_true(n > 0 && n < 4000);
+    o.deadline_ns = 5000000;
+    assert_int_equal(put_as(n, 4096, 0, &o, NULL), KVO_BUSY);
+    check_valid();
+    assert_int_equal(kvo_release(store, last), KVO_OK);
+    o.deadline_ns = KVO_FOREVER - 1; /* as good as for ever: no sum of it and the time wraps */
+    assert_int_equal(put_as(n, 4096, 0, &o, NULL), KVO_STORED);
+    assert_int_equal(get(n, 4096), KVO_OK);
+    assert_int_equal(get(n - 1, 4096), KVO_MISS);
+    check_valid();
+    close_store();
+}
+
 /* ---- large numbers ---- */
 
 static void b114_tables_grow_with_their_counts_past_31_bits(void **state)
@@ -322,6 +352,7 @@ int main(void)
         FIXTURE_TEST(a_pins_generation_comes_round),
         FIXTURE_TEST(tenants_beyond_the_last_row_share_one),
         FIXTURE_TEST(control_records_that_run_out_make_room),
+        FIXTURE_TEST(control_records_that_are_all_held_are_busy_in_time),
         FIXTURE_TEST(b114_tables_grow_with_their_counts_past_31_bits),
         FIXTURE_TEST(b114_more_records_than_31_bits_count_work_or_are_refused),
         FIXTURE_TEST(b100_two_tebibytes_are_counted_exactly),

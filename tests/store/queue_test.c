@@ -217,6 +217,45 @@ static void test_slices_keep_chains(void **state)
     close_store();
 }
 
+/* The same for names and parents that lie apart, and positions of their own. */
+static void test_slices_keep_strides_parents_and_positions(void **state)
+{
+    (void)state;
+    enum { COUNT = 100, NAMES = 40, PARENTS = 48 };
+    static uint8_t names[COUNT * NAMES], parents[COUNT * PARENTS];
+    uint32_t positions[COUNT];
+    kvo_put_options o = KVO_PUT_OPTIONS_INIT;
+    open_queue("dram:256blk");
+    batch b = batch_of(1, COUNT, BYTES, true);
+    memset(parents, 0, sizeof parents); /* the first one has none */
+    for (size_t i = 0; i < COUNT; i++) {
+        memcpy(names + i * NAMES, b.names + i * NAME_BYTES, NAME_BYTES);
+        if (i)
+            memcpy(parents + i * PARENTS, b.names + (i - 1) * NAME_BYTES, NAME_BYTES);
+        positions[i] = (uint32_t)(1000 + 7 * i);
+    }
+    b.list.first = names;
+    b.list.stride_bytes = NAMES;
+    o.parents = parents;
+    o.parents_stride_bytes = PARENTS;
+    o.positions = positions;
+    assert_int_equal(kvo_submit_put(queue, &b.list, &b.memory, &o, b.answers, NULL, NULL), KVO_OK);
+    memset(names, 0xee, sizeof names); /* the job has copies */
+    memset(parents, 0xee, sizeof parents);
+    memset(positions, 0xee, sizeof positions);
+    assert_int_equal(take(queue).ok_count, COUNT);
+    kvo_block_info before = info_of(1);
+    assert_true(before.position == 1000 && !before.has_parent);
+    for (uint64_t i = 1; i < COUNT; i++) {
+        kvo_block_info info = info_of(1 + i);
+        assert_int_equal(info.position, 1000 + 7 * i);
+        assert_true(info.has_parent && info.parent == before.handle);
+        before = info;
+    }
+    batch_free(&b);
+    close_store();
+}
+
 static void test_queues_are_apart(void **state)
 {
     (void)state;
@@ -750,6 +789,7 @@ int main(void)
         QUEUE_TEST(test_put_and_get),
         QUEUE_TEST(test_each_job_is_reported_once),
         QUEUE_TEST(test_slices_keep_chains),
+        QUEUE_TEST(test_slices_keep_strides_parents_and_positions),
         QUEUE_TEST(test_queues_are_apart),
         QUEUE_TEST(test_busy_is_for_the_whole_batch),
         QUEUE_TEST(test_blocked_puts_block_nobody),
