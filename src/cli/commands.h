@@ -7,6 +7,7 @@ int cli_replay_command(int argc, char **argv);
 int cli_synth_command(int argc, char **argv);
 int cli_stat_command(int argc, char **argv);
 int cli_ls_command(int argc, char **argv);
+int cli_audit_command(int argc, char **argv);
 int cli_verify_command(int argc, char **argv);
 int cli_rm_command(int argc, char **argv);
 int cli_policy_command(int argc, char **argv);

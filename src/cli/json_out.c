@@ -127,6 +127,12 @@ void cli_out_u64(cli_out *out, const char *key, uint64_t value)
     printf("%llu", (unsigned long long)value);
 }
 
+void cli_out_i64(cli_out *out, const char *key, int64_t value)
+{
+    start(out, key);
+    printf("%lld", (long long)value);
+}
+
 void cli_out_real(cli_out *out, const char *key, double value)
 {
     char text[40];

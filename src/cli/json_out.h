@@ -19,6 +19,7 @@ void cli_out_list_end(cli_out *out);
 void cli_out_text(cli_out *out, const char *key, const char *text);
 void cli_out_hex(cli_out *out, const char *key, const uint8_t *bytes, size_t count);
 void cli_out_u64(cli_out *out, const char *key, uint64_t value);
+void cli_out_i64(cli_out *out, const char *key, int64_t value);
 /* The shortest text that reads back as the same number. */
 void cli_out_real(cli_out *out, const char *key, double value);
 void cli_out_bool(cli_out *out, const char *key, int value);

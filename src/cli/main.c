@@ -17,6 +17,7 @@ static const entry entries[] = {
     {"stat", cli_stat_command, "what a store holds and has done: tiers, spaces, tenants"},
     {"ls", cli_ls_command, "list its blocks"},
     {"verify", cli_verify_command, "read every payload, name each bad slot, and repair"},
+    {"audit", cli_audit_command, "hold its ledger against what its headers show"},
     {"rm", cli_rm_command, "remove blocks by name, tenant or space"},
     {"policy", cli_policy_command, "show or change the policy of blocks"},
     {"bench", cli_bench_command, "measure the store beside what the machine can do"},

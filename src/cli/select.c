@@ -15,17 +15,45 @@ static void log_line(void *context, const char *line)
     (void)cli_fail("%s", line);
 }
 
+static int open_tiers(const kvo_tier_config *tiers, uint32_t count, uint32_t flags, kvo_store **store)
+{
+    kvo_options options = KVO_OPTIONS_INIT;
+    kvo_error error = {""};
+    options.flags = flags | KVO_OPEN_MUST_EXIST;
+    options.on_log = log_line;
+    int status = kvo_open_tiers(tiers, count, &options, store, &error);
+    return status == KVO_OK ? 0 : cli_refused(status, &error);
+}
+
 int cli_open_directory(const char *directory, uint32_t flags, kvo_store **store)
 {
     kvo_tier_config tier = KVO_TIER_CONFIG_INIT;
-    kvo_options options = KVO_OPTIONS_INIT;
-    kvo_error error = {""};
     tier.kind = KVO_TIER_DISK;
     tier.path = directory;
-    options.flags = flags | KVO_OPEN_MUST_EXIST;
-    options.on_log = log_line;
-    int status = kvo_open_tiers(&tier, 1, &options, store, &error);
-    return status == KVO_OK ? 0 : cli_refused(status, &error);
+    return open_tiers(&tier, 1, flags, store);
+}
+
+int cli_open_directories(const char *directories, uint32_t flags, kvo_store **store)
+{
+    kvo_tier_config tiers[KVO_TIERS_MAX];
+    uint32_t count = 0;
+    size_t bytes = strlen(directories) + 1;
+    char *copy = memcpy(cli_alloc(bytes, 1), directories, bytes), *at = copy;
+    while (at != NULL && count < KVO_TIERS_MAX) {
+        char *comma = strchr(at, ',');
+        tiers[count] = (kvo_tier_config)KVO_TIER_CONFIG_INIT;
+        tiers[count].kind = KVO_TIER_DISK;
+        tiers[count++].path = at;
+        at = NULL;
+        if (comma != NULL) {
+            *comma = 0;
+            at = comma + 1;
+        }
+    }
+    int code = at == NULL ? open_tiers(tiers, count, flags, store)
+                          : cli_fail("%s: a store has at most %d directories", directories, KVO_TIERS_MAX);
+    free(copy);
+    return code;
 }
 
 int cli_close_directory(kvo_store *store, int code)

@@ -7,6 +7,8 @@
 
 /* Opens DIR as the only tier, at the size it has; it must exist. 0, or CLI_FAIL after a message. */
 int cli_open_directory(const char *directory, uint32_t flags, kvo_store **store);
+/* The same for the directories of one store, fastest first, with commas between. */
+int cli_open_directories(const char *directories, uint32_t flags, kvo_store **store);
 /* Closes; `code`, or CLI_FAIL after a message if closing failed. */
 int cli_close_directory(kvo_store *store, int code);
 

@@ -11,7 +11,7 @@ import sys
 
 from harness import KVONCE, kvonce, main, synth
 
-COMMANDS = ["replay", "stat", "ls", "verify", "rm", "policy", "bench", "trace synth"]
+COMMANDS = ["replay", "stat", "ls", "verify", "audit", "rm", "policy", "bench", "trace synth"]
 
 
 def test_version_and_help(folder):

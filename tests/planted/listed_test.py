@@ -26,7 +26,8 @@ def noticed():
     """Programs by defect, as meson.build has them."""
     programs = {}
     text = (ROOT / "tests/planted/meson.build").read_text()
-    for table, prefix in [("planted", ""), ("planted_disk", "disk_"), ("planted_cli", "cli_")]:
+    for table, prefix in [("planted", ""), ("planted_disk", "disk_"), ("planted_cli", "cli_"),
+                          ("planted_tools", "tools_")]:
         body = re.search(r"^%s = \{\n(.*?)^\}" % table, text, re.M | re.S).group(1)
         for defect, what in re.findall(r"'([A-Z_]+)': ([{\[].*?[}\]])", body, re.S):
             names = re.findall(r"'(\w+)':", what) if what[0] == "{" else [prefix + re.search(r"'(\w+)'", what).group(1)]
