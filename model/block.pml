@@ -3,7 +3,8 @@
  * The life of a block, for spin: one name, two records, a memory of two slots above a disk of two. Each proctype is one
  * call of the store, or a part of one; -D says how many of each run beside each other (model_test.py has the sets), and
  * spin tries all their interleavings. What other threads can come between in the store is a step of its own here: what
- * is done under the store's lock, a compare-and-swap of a copy word, a read or write of a page or of a payload.
+ * is done under the store's lock, a compare-and-swap of a copy word, a read or write of a page or of a payload. Readers
+ * look, pin and unpin without the lock: what is done under it in an order that matters to them is a step for each word.
  * "C:" names the functions that a step stands for; model_test.py checks that they exist.
  *
  * Nothing waits: who would have to gives up, as with a deadline of 0, so that all runs end. Payloads are numbers: each
@@ -86,6 +87,8 @@ block_record record[RECORDS];
 byte arena[SLOTS];
 bool arena_used[SLOTS];
 
+bool locked; /* by who does something in several steps */
+
 bool disk_used[SLOTS];
 bool stale[SLOTS];   /* its header may say what no block's copy says, or soon not any more */
 bool writing[SLOTS]; /* a block's write is on its way */
@@ -117,6 +120,7 @@ byte gone_written; /* versions removed or rewritten at a level, one bit each */
 byte gone_safe;
 bool by_will;      /* a remove or a rewrite began */
 bool rotten;       /* the medium destroyed a payload: what lies there promises no more */
+
 
 inline set_current(v)
 {
@@ -186,6 +190,7 @@ inline copy_clear(word)
 /* C: store_record_free() */
 inline record_free(r)
 {
+    assert(ABOVE(r).state == EMPTY && BELOW(r).state == EMPTY);
     record[r].used = false;
     record[r].sealed = false;
     record[r].doomed = false;
@@ -265,23 +270,50 @@ inline reap(r)
 #define ONE_PIN 1
 #endif
 
-/* C: store_unpin(), block_unpin() */
-inline unpin(r, word)
+/* Who was the last reader, also of what is to go, sees to it, unless the record is another block's by then.
+   C: store_unpin(), block_unpin() */
+inline unpin(r, word, last)
 {
-    word.pins = word.pins - ONE_PIN;
-    reap(r)
+    atomic {
+        word.pins = word.pins - ONE_PIN;
+        last = (word.pins == 0 && (word.state == BAD || record[r].doomed) -> record[r].incarnation : NONE)
+    }
+    if
+    :: last == NONE
+    :: last != NONE -> atomic {
+        !locked;
+        if
+        :: record[r].used && record[r].incarnation == last -> reap(r)
+        :: else
+        fi
+       }
+    fi
 }
 
-/* Its copy below is none any more. As the only one it takes the block along, and until it goes itself a remove of the
-   name, which finds no block, finds the header. C: doom_bad(), allow_repair() */
+#ifdef BREAK_KNOWN
+#define KNOWN(d) skip
+#else
+#define KNOWN(d) stale_add(d)
+#endif
+
+/* Nothing is left of the block but a bad copy. It goes with its last reader, and until then a remove of the name, which
+   finds no block, finds the header. C: doom_bad() */
+inline doom_bad(r)
+{
+    doom(r);
+    KNOWN(BELOW(r).slot)
+}
+
+/* Its copy below is none any more. C: store_retire(), allow_repair() */
 inline lose_below(r)
 {
-    BELOW(r).state = BAD;
     report_none();
     if
-    :: ABOVE(r).state == EMPTY -> doom(r); stale_add(BELOW(r).slot)
-    :: else -> record[r].repair = true
-    fi
+    :: ABOVE(r).state == EMPTY -> doom_bad(r)
+    :: ABOVE(r).state != EMPTY && BELOW(r).state == VALID -> record[r].repair = true
+    :: else
+    fi;
+    BELOW(r).state = BAD
 }
 
 /* ---- a put: reserve, fill, seal ---- */
@@ -296,6 +328,7 @@ proctype writer(byte version)
 {
     byte r, m;
     atomic { /* C: store_reserve(), name_taken(), record_begin() */
+        !locked;
         find(r);
         if
         :: NAME_FREE(r) && RECORD_ROOM && ARENA_ROOM ->
@@ -312,15 +345,21 @@ proctype writer(byte version)
     if
     :: arena[m] = version
     :: atomic { /* C: store_abort() */
+        !locked;
         arena_used[m] = false;
         copy_clear(ABOVE(r));
         record_free(r);
         goto done
        }
     fi;
-    atomic { /* C: store_seal() */
+    atomic { /* C: store_seal(): what is sealed has a copy */
+        !locked;
+        locked = true;
         assert(!record[r].sealed && current == 0);
-        ABOVE(r).state = VALID;
+        ABOVE(r).state = VALID
+    }
+    atomic {
+        locked = false;
         record[r].sealed = true;
         sealed = sealed | BIT(version);
         set_current(version)
@@ -352,7 +391,7 @@ done:
 
 proctype reader(byte self)
 {
-    byte r, m, before, version, bytes;
+    byte r, m, before, version, bytes, last;
     bool below;
     atomic { /* C: look() */
         window[self] = BIT(current);
@@ -380,6 +419,7 @@ proctype reader(byte self)
     :: below
     fi;
     atomic { /* C: claim_room() */
+        !locked;
         if
         :: ABOVE(r).state == EMPTY && ARENA_ROOM ->
             arena_take(m);
@@ -392,18 +432,19 @@ proctype reader(byte self)
     bytes = READ(r);
     arena[m] = bytes;
     atomic { /* C: check(), publish(), promoted() */
+        !locked;
         if
         :: MATCHES(bytes, version) ->
             ABOVE(r).state = VALID;
             ABOVE(r).pins = ABOVE(r).pins + ONE_PIN;
-            below = false;
-            unpin(r, BELOW(r))
+            below = false
         :: else ->
             arena_used[m] = false;
             copy_clear(ABOVE(r));
             goto bad
         fi
     }
+    unpin(r, BELOW(r), last);
 serve:
     bytes = arena[ABOVE(r).slot]; /* C: deliver_copy() */
     assert(bytes == version);
@@ -421,21 +462,24 @@ past:
         fi
     }
 bad:
-    atomic { /* C: read_failed(), store_quarantine(), store_retire() */
+    atomic { /* C: read_failed(), store_quarantine(), store_reap() */
+        !locked;
         if
         :: record[r].doomed
         :: else ->
             assert(rotten);
             lose_below(r)
-        fi
+        fi;
+        assert(record[r].doomed || ABOVE(r).state != EMPTY);
+        BELOW(r).pins = BELOW(r).pins - ONE_PIN;
+        reap(r);
+        goto done
     }
 leave:
-    atomic {
-        if
-        :: below -> unpin(r, BELOW(r))
-        :: else -> unpin(r, ABOVE(r))
-        fi
-    }
+    if
+    :: below -> unpin(r, BELOW(r), last)
+    :: !below -> unpin(r, ABOVE(r), last)
+    fi;
 done:
     skip
 }
@@ -462,6 +506,7 @@ proctype mover()
 {
     byte r, d, version, number;
     atomic { /* C: demotion_begin(), demotion_room() */
+        !locked;
         find(r);
         if
         :: r != NONE && record[r].sealed && ABOVE(r).state == VALID && !ABOVE(r).moving && BELOW(r).state == EMPTY &&
@@ -485,6 +530,7 @@ proctype mover()
     }
     if
     :: atomic { /* C: finish_write(), demoted_ok(), store_copy_set(), store_stale_forget(), unmove() */
+        !locked;
         assert(LIVE(r) && ABOVE(r).state == VALID && ABOVE(r).moving && arena[ABOVE(r).slot] == record[r].version);
         disk.header[d] = record[r].version;
         disk.number[d] = number;
@@ -500,6 +546,7 @@ proctype mover()
         written = record[r].version
        }
     :: atomic { /* C: demoted_badly(), unmove() */
+        !locked;
         writing[d] = false;
         stale_add(d);
         disk_used[d] = false;
@@ -523,11 +570,18 @@ done:
 proctype evictor()
 {
     byte r;
-    atomic { /* C: judge(), victim_stands(), evict() */
+    atomic { /* C: judge(), victim_stands(), evict(), store_end_without() */
+        !locked;
         find(r);
         if
         :: r != NONE && record[r].sealed && !record[r].held && IDLE(ABOVE(r)) && BELOW(r).state == VALID ->
             arena_drop(r)
+        :: r != NONE && record[r].sealed && !record[r].held && IDLE(ABOVE(r)) && BELOW(r).state != VALID ->
+            arena_drop(r); /* C: yield(), leave() */
+            if
+            :: BELOW(r).state == EMPTY -> end_block(r)
+            :: else -> doom_bad(r)
+            fi
         :: r != NONE && record[r].sealed && !record[r].held && IDLE(BELOW(r)) && !ANCHORED(r) ->
             stale_add(BELOW(r).slot);
             disk_drop(r);
@@ -547,6 +601,7 @@ proctype holder()
 {
     byte r, before;
     atomic { /* C: hold_one() */
+        !locked;
         find(r);
         if
         :: r != NONE && LIVE(r) ->
@@ -558,6 +613,7 @@ proctype holder()
         fi
     }
     atomic { /* C: entry_free() */
+        !locked;
         assert(by_will || rotten || (LIVE(r) && record[r].incarnation == before));
         if
         :: record[r].used && record[r].incarnation == before -> record[r].held = false
@@ -627,8 +683,9 @@ inline dead(d)
 inline erase(d, failed)
 {
     if
-    :: atomic { stale[d] && !disk_used[d] -> disk_used[d] = true; stale[d] = false; erasing++ }
+    :: atomic { !locked && stale[d] && !disk_used[d] -> disk_used[d] = true; stale[d] = false; erasing++ }
         atomic {
+            !locked;
             if
             :: dead(d)
             :: stale[d] = true; failed = true
@@ -653,7 +710,7 @@ inline invalidate_stale(turn, failed)
 {
     erase(0, failed);
     erase(1, failed);
-    atomic { failed = failed || stale[0] || stale[1] || OTHERS_ERASE(turn) }
+    atomic { !locked; failed = failed || stale[0] || stale[1] || OTHERS_ERASE(turn) }
 }
 
 #ifdef BREAK_REMOVE
@@ -686,6 +743,7 @@ proctype remover(byte self)
     byte r, turn, going;
     bool failed, undead;
     atomic { /* C: doom(), store_doom(), store_erasure_begin() */
+        !locked;
         find(r);
         going = sealed;
         turns++;
@@ -707,6 +765,7 @@ proctype remover(byte self)
     :: r != NONE ->
         invalidate_copies(r, INVALIDATES_ON_REMOVE, undead);
         atomic { /* C: let_go(), store_erasure_end() */
+            !locked;
             ABOVE(r).moving = false;
             BELOW(r).moving = false;
 #ifndef BREAK_NOTE
@@ -745,6 +804,7 @@ proctype rewriter(byte version)
     byte r, m, turn, going;
     bool failed, undead, to_safe;
     atomic { /* C: begin(), mark() */
+        !locked;
         find(r);
         if
         :: r != NONE && record[r].sealed && !IN_TRANSFER(r) && BELOW(r).state != BAD && ARENA_ROOM ->
@@ -756,8 +816,9 @@ proctype rewriter(byte version)
     }
     arena[m] = TORN; /* C: fill() */
     arena[m] = version;
-    record[r].sealed = false; /* C: hide() */
+    atomic { !locked; record[r].sealed = false } /* C: hide() */
     atomic { /* C: close_copies() */
+        !locked;
         if
         :: !record[r].doomed && UNREAD(r) -> record[r].closed = true
         :: else -> goto lost /* its only copy was found bad, or it is read */
@@ -785,7 +846,14 @@ proctype rewriter(byte version)
     :: to_safe = true; flush()
     fi;
     atomic { /* C: show(), store_copy_end() */
+        !locked;
+        locked = true;
         assert(!record[r].doomed);
+        record[r].incarnation = NEXT(record[r].incarnation);
+        record[r].delta = 0;
+        record[r].repair = false
+    }
+    atomic {
         if
         :: ABOVE(r).state != EMPTY -> arena_drop(r)
         :: else
@@ -794,13 +862,15 @@ proctype rewriter(byte version)
         :: BELOW(r).state != EMPTY -> disk_drop(r)
         :: else
         fi;
-        record[r].incarnation = NEXT(record[r].incarnation);
-        record[r].delta = 0;
-        record[r].repair = false;
         record[r].closed = false;
-        record[r].version = version;
+        record[r].version = version
+    }
+    atomic {
         ABOVE(r).slot = m;
-        ABOVE(r).state = VALID;
+        ABOVE(r).state = VALID
+    }
+    atomic {
+        locked = false;
         record[r].sealed = true;
         sealed = sealed | BIT(version);
         set_current(version);
@@ -809,17 +879,22 @@ proctype rewriter(byte version)
         goto done
     }
 lost:
-    atomic { /* C: give_up() */
+    atomic { /* C: give_up(), reopen() */
+        !locked;
+        locked = true;
         arena_used[m] = false;
-        record[r].sealed = true;
-        record[r].closed = false;
+        record[r].closed = false
+    }
+    record[r].sealed = true;
+    atomic {
         ABOVE(r).moving = false;
         BELOW(r).moving = false;
         if
         :: undead -> lose_below(r) /* C: store_lose_media(): its header may be dead, or not */
         :: else
         fi;
-        reap(r)
+        reap(r);
+        locked = false
     }
 done:
     skip

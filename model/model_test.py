@@ -54,6 +54,7 @@ DEFECTS = {
     "HIDE": ("READERS=1 REWRITERS=1", "pins==0"),
     "HOLD": ("MOVERS=1 EVICTORS=2 HOLDERS=1", "incarnation==before"),
     "INCARNATION": ("WRITERS=2 MOVERS=2 EVICTORS=2 SYNCERS=1", "found==safe"),
+    "KNOWN": ("READERS=1 MOVERS=1 EVICTORS=1 REMOVERS=1 REWRITERS=1", "gone_"),
     "NOTE": ("MOVERS=1 REMOVERS=2", "gone_"),
     "PIN": ("WRITERS=2 READERS=1 REMOVERS=1", "bytes==version"),
     "REMOVE": ("MOVERS=1 REMOVERS=1", "gone_"),
