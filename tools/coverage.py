@@ -5,8 +5,12 @@
     coverage.py [--builds DIRECTORY] [--no-run]
 
 Prints covered and all branches a folder and what was not taken, line by line; ends with 1 if a test failed, if less
-than 90 % was taken, or if tests/coverage_unreachable.txt is not true. That list names what no injected fault
-can reach, with the reason; it takes nothing off the count.
+than 90 % was taken of all or of a folder, or if tests/coverage_unreachable.txt is not true. That list names what no
+injected fault can reach, with the reason; it takes nothing off the count.
+
+A branch is one of gcov's, of a program without optimisation: each side of each condition within an expression counts.
+Functions that are always inlined are not, so that each of their branches counts once. gcovr leaves out branches of
+lines without code and of exceptions, of which C has none. Processes that are killed leave no counters.
 """
 
 import argparse
@@ -20,7 +24,12 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDERS = ["src/block", "src/index", "src/store", "src/ledger", "src/tier/disk"]
-SUITES = ["base", "block", "move", "store", "disk", "faults", "sim", "envs", "cases", "cli", "fuzz"]
+SUITES = ["base", "block", "move", "store", "disk", "faults", "sim", "envs", "cases", "cli", "fuzz", "tools", "crash"]
+LEFT_OUT = {
+    "cli_figures": "minutes of replays, which take the branches of cli_replay",
+    "crash_kill": "who is killed counts nothing",
+    "envs_process": "users without rights cannot write counters, and say so on stderr",
+}
 LEAST = 90.0
 UNREACHABLE = ROOT / "tests" / "coverage_unreachable.txt"
 
@@ -34,7 +43,7 @@ def build(directory):
     if not (directory / "build.ninja").exists():
         # Counters are shared by threads; without optimisation each branch of the source is one of the program.
         run("meson", "setup", directory, "-Dchecks=false", "-Db_coverage=true", "-Dbuildtype=debug",
-            "-Dc_args=-fprofile-update=atomic", check=True, env=dict(os.environ, CC="gcc"))
+            "-Dc_args=-fprofile-update=atomic -Dalways_inline=unused", check=True, env=dict(os.environ, CC="gcc"))
     run("ninja", "-C", directory, check=True)
 
 
@@ -42,9 +51,10 @@ def test(directory):
     for counts in directory.rglob("*.gcda"):
         counts.unlink()
     there = run("meson", "test", "-C", directory, "--no-rebuild", "--list", capture_output=True, text=True).stdout
-    suites = [word for suite in SUITES if re.search(r"\b%s\b" % suite, there) for word in ("--suite", suite)]
+    names = [name for suites, name in re.findall(r"^\w+:(\S+) / (\w+)$", there, re.M)
+             if set(suites.split("+")) & set(SUITES) and name not in LEFT_OUT]
     return run("meson", "test", "-C", directory, "--no-rebuild", "--timeout-multiplier", "6", "--print-errorlogs",
-               *suites).returncode == 0
+               *names).returncode == 0
 
 
 def measure(directory):
@@ -105,11 +115,10 @@ def report(files, named):
                 print("%s:%d: %d of %d%s: %s" % (file, number, sum(branches), len(branches),
                                                  " (listed)" if (file, number) in named else "",
                                                  source[number - 1].strip()))
+    sums["all"] = [sum(column) for column in zip(*sums.values())]
     for folder, (taken, total) in sums.items():
         print("%-14s %5d of %5d branches %5.1f %%" % (folder, taken, total, percent(taken, total)))
-    taken, total = (sum(column) for column in zip(*sums.values()))
-    print("%-14s %5d of %5d branches %5.1f %%" % ("all", taken, total, percent(taken, total)))
-    return percent(taken, total)
+    return min(percent(*pair) for pair in sums.values())
 
 
 def main():
