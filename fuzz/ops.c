@@ -30,7 +30,7 @@ static kvo_space space;
 static known names[NAMES];
 static pinned pins[PINS];
 static kvo_reservation reservation;
-static unsigned reserved_name;
+static unsigned reserved_name, reserved_version;
 static uint64_t hold;
 static bool failing; /* since a call of the machine was told to fail: any answer is possible */
 
@@ -237,7 +237,7 @@ static void step_reserve(unsigned number)
     if (kvo_reserve(store, &one, &bytes, &o, &reservation, &answer) != KVO_OK || reservation.handle == 0)
         return;
     reserved_name = number;
-    k->last++;
+    reserved_version = ++k->last;
     block_fill(reservation.memory, bytes, number, k->last);
     MUST(block_look(store, space, number).status == KVO_PENDING, "a reservation can be seen");
 }
@@ -254,8 +254,8 @@ static void step_seal(unsigned how)
         /* The block may be older than what was put since under a name that was free again; first seal wins. */
         int status = kvo_seal(store, &reservation, 1, how % 2 ? KVO_WRITTEN : KVO_SEALED, 0, &answer);
         if (status == KVO_OK && answer.status != KVO_GONE) {
-            k->may |= bit(k->last);
-            k->may_return |= bit(k->last);
+            k->may |= bit(reserved_version);
+            k->may_return |= bit(reserved_version);
         }
     }
     memset(&reservation, 0, sizeof reservation);
