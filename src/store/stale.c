@@ -371,7 +371,9 @@ static int invalidate_tier(kvo_store *s, unsigned tier, uint64_t hash, bool spar
         if (none && h.mark == 0)
             h.mark = s->erasure_turns;
         bool busy = in_use || others_erase(s, hash, &h);
-        bool late = none && busy && ((over && in_use) || deadline == 0 || !store_wait(s, deadline));
+        bool late = none && busy && (deadline == 0 || !store_wait(s, deadline));
+        if (over && in_use) /* of those that are ours: look again */
+            rounds = round;
         if (!none)
             erasure_of(s, &b, &e, hashes);
         store_unlock(s);

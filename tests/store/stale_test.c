@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Evicted blocks whose slots nobody needed since: they may be back after a crash, until they are removed. */
+#include <pthread.h>
+#include <unistd.h>
+
 #include "fixture.h"
 
 enum { BYTES = 4096 };
@@ -119,6 +122,57 @@ static void a_slot_that_is_being_written_is_waited_for(void **state)
     close_store();
 }
 
+static void wait_for_one_stale(void)
+{
+    bool one = false;
+    for (int i = 0; i < 50000 && !one; i++) {
+        usleep(100);
+        store_lock(store);
+        one = disk()->stale.count == 1;
+        store_unlock(store);
+    }
+}
+
+/* Others leave one by one, as soon as the remove that is waiting has seen to the one before. */
+static void *evict_some(void *slot)
+{
+    for (uint64_t i = 2; i < 6; i++) {
+        wait_for_one_stale();
+        evict(i);
+        store_lock(store);
+        store_changed(store);
+        store_unlock(store);
+    }
+    wait_for_one_stale();
+    usleep(20000);
+    store_lock(store);
+    place_slot_free(&disk()->space, *(uint32_t *)slot);
+    store_changed(store);
+    store_unlock(store);
+    return NULL;
+}
+
+static void a_slot_that_is_being_written_is_waited_for_also_while_others_leave(void **state)
+{
+    (void)state;
+    open_small("disk:@0:2048blk");
+    assert_int_equal(fill_with(0, 20, BYTES), 20);
+    uint32_t slot = info_of(1).copies[0].slot;
+    evict(1);
+    store_lock(store);
+    assert_true(place_slot_retake(&disk()->space, slot));
+    store_unlock(store);
+    kvo_target nobody = {.by = KVO_BY_SEQUENCE, .sequence = 77};
+    pthread_t thread;
+    pthread_create(&thread, NULL, evict_some, &slot);
+    int r = kvo_remove(store, &nobody, KVO_WRITTEN, KVO_FOREVER, NULL, NULL);
+    pthread_join(thread, NULL);
+    assert_int_equal(r, KVO_OK);
+    assert_int_equal(disk()->stale.count, 0);
+    check_valid();
+    close_store();
+}
+
 static void segments_that_turned_meanwhile_lose_their_old_headers(void **state)
 {
     (void)state;
@@ -144,6 +198,7 @@ int main(void)
         FIXTURE_TEST(a_removed_name_is_found_among_many_evicted),
         FIXTURE_TEST(beyond_its_table_a_remove_writes_over_all_that_is_free),
         FIXTURE_TEST(a_slot_that_is_being_written_is_waited_for),
+        FIXTURE_TEST(a_slot_that_is_being_written_is_waited_for_also_while_others_leave),
         FIXTURE_TEST(segments_that_turned_meanwhile_lose_their_old_headers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
