@@ -670,8 +670,8 @@ KVO_API int kvo_rewrite(kvo_store *store, const kvo_names *names, const kvo_memo
 
 /*
  * Brings blocks into the first tier, without counting a use. KVO_OK: there now; KVO_MISS;
- * KVO_BUSY: no room in time; none is taken from blocks that an intent keeps. .tier is where it came from. KVO_E_UNSUPPORTED where the first tier is
- * no memory. options->no_promote is ignored. Data.
+ * KVO_BUSY: no room in time; none is taken from blocks that an intent keeps. .tier is where it came
+ * from. KVO_E_UNSUPPORTED where the first tier is no memory. options->no_promote is ignored. Data.
  */
 KVO_API int kvo_prefetch(kvo_store *store, const kvo_names *names, const kvo_get_options *options,
                          kvo_answer *answers);

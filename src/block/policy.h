@@ -2,7 +2,8 @@
 /*
  * The policy word: tenant 16 | qos 2 | priority 7 | reuse 7 | intent 3 | deadline 29.
  * The deadline is in whole seconds since the store was created (by the wall clock at each opening, so that
- * it holds over a restart, and by the monotonic one from there on), 0 = none. 29 bits are 17 years; beyond, deadlines are cut to the last second.
+ * it holds over a restart, and by the monotonic one from there on), 0 = none. 29 bits are 17 years; beyond,
+ * deadlines are cut to the last second.
  */
 #ifndef BLOCK_POLICY_H
 #define BLOCK_POLICY_H

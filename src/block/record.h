@@ -121,7 +121,8 @@ static inline uint64_t touch_recency(uint64_t w) { return w & TOUCH_RECENCY_MASK
 static inline uint32_t touch_uses(uint64_t w) { return (uint32_t)(w >> 48); }
 static inline uint64_t touch_make(uint64_t recency, uint32_t uses)
 {
-    return (recency < TOUCH_RECENCY_MASK ? recency : TOUCH_RECENCY_MASK) | (uint64_t)(uses > TOUCH_USES_MAX ? TOUCH_USES_MAX : uses) << 48;
+    uint64_t most = uses < TOUCH_USES_MAX ? uses : TOUCH_USES_MAX;
+    return (recency < TOUCH_RECENCY_MASK ? recency : TOUCH_RECENCY_MASK) | most << 48;
 }
 
 /* ---- tree word ---- */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Names and bytes of replayed blocks. A name is 'r', three zeros, the scope in 4 bytes and the
- * id in 8, big-endian: never all zeros, which as a parent would mean none. The bytes follow from the name alone: any process can tell whether it got the
- * right ones, and no two names or offsets share a run of them.
+ * id in 8, big-endian: never all zeros, which as a parent would mean none. The bytes follow from the
+ * name alone: any process can tell whether it got the right ones, and no two names or offsets share a
+ * run of them.
  */
 #ifndef CLI_PAYLOAD_H
 #define CLI_PAYLOAD_H

@@ -175,7 +175,8 @@ static void remove_window(kvo_store *s, removal *m)
         handles[i] = m->hits[i].handle;
     int r = remove_some(s, handles, m->count, false, m->deadline, results);
     for (size_t i = 0; i < m->count; i++)
-        if (results[i] == KVO_BUSY && m->deadline != 0 && remove_some(s, &handles[i], 1, true, m->deadline, &results[i]) != KVO_OK)
+        if (results[i] == KVO_BUSY && m->deadline != 0 &&
+            remove_some(s, &handles[i], 1, true, m->deadline, &results[i]) != KVO_OK)
             r = KVO_SHORT;
     for (size_t i = 0; i < m->count && m->target->by == KVO_BY_NAMES; i++)
         while (results[i] == KVO_GONE && rewritten(s, m, m->hits[i].index, &handles[i]))

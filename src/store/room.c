@@ -332,7 +332,8 @@ int store_demote_ahead(kvo_store *s, unsigned tier)
     descent d = {.count = 0};
     if (t->demoting || free >= t->ahead)
         return KVO_MISS;
-    uint32_t look = t->ahead - (uint32_t)free, filter = place_only_stride(&t->space, t->wanted_stride) ? 0 : t->wanted_stride;
+    uint32_t look = t->ahead - (uint32_t)free;
+    uint32_t filter = place_only_stride(&t->space, t->wanted_stride) ? 0 : t->wanted_stride;
     if (queue_head(s, t, filter) == NULL && queue_fill(s, tier, filter).count == 0)
         return KVO_MISS;
     descent_list(s, t, look, ANY_KEY, &d);

@@ -32,8 +32,8 @@ static const char *remedy_of(const tier_slot *slot, const char *what)
 {
     if (strstr(what, "cannot be read") || strstr(what, "version"))
         return left;
-    bool good = slot->state == TIER_SEGMENT_BAD || (slot->state == TIER_SLOT_LIVE && strcmp(what, "bytes after the payload") == 0);
-    return good ? written_again : made_void;
+    bool tail = slot->state == TIER_SLOT_LIVE && strcmp(what, "bytes after the payload") == 0;
+    return slot->state == TIER_SEGMENT_BAD || tail ? written_again : made_void;
 }
 
 /* A copy there is nobody's any more; its dead header follows with the others. */
