@@ -6,6 +6,7 @@ Names that begin with b and a number are of public reports (docs/cases.md).
     repair_test.py KVONCE [TEST]
 """
 
+import json
 import os
 import pathlib
 import random
@@ -18,8 +19,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "disk"))
 
-from files import (KVONCE, PAGE, SEGMENT_UNITS, all_files, copy_of, flip, kvonce, listing, main, offsets,  # noqa: E402
-                   patch, read_with_reader, replay, sealed, stat, super_copies, super_field, synth, verify)
+from files import (CLEAN, KVONCE, PAGE, SEGMENT_UNITS, all_files, copy_of, flip, kvonce, listing, main,  # noqa: E402
+                   offsets, patch, read_with_reader, replay, sealed, stat, super_copies, super_field, synth, verify)
 
 BLOCK = 12000  # three pages, the last of them with 288 zeros at its end
 SLOT = 4 * PAGE
@@ -127,6 +128,52 @@ def test_random_damage_goes_and_all_good_blocks_stay(folder):
         shutil.rmtree(directory)
     assert lost_in_all > ROUNDS and segments > 0
     print("%d damaged stores repaired: %d blocks lost to damage, none that was whole" % (ROUNDS, lost_in_all))
+
+
+def payloads(directory, where):
+    data = (directory / "data").read_bytes()
+    return {name: data[at + PAGE:at + PAGE + BLOCK] for name, at in where.items()}
+
+
+def killed_repair(directory, source):
+    """A repair that is killed once it has begun to write; one that was quicker is not counted."""
+    process = subprocess.Popen([KVONCE, "verify", directory, "--repair"], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    while super_field(directory, CLEAN) and process.poll() is None:
+        time.sleep(0.0005)
+    time.sleep(source.random() ** 2 * 0.02)  # where in it the kill comes is left to chance
+    process.kill()
+    return process.wait() == -signal.SIGKILL
+
+
+def audit(directory):
+    done = subprocess.run([KVONCE, "audit", directory, "--json"], capture_output=True, text=True, timeout=60)
+    return json.loads(done.stdout)
+
+
+def test_b120_a_repair_that_is_killed_is_finished_by_the_next(folder):
+    whole, trace = make_store(folder, 60, "250blk")
+    where, source, kills, lost_in_all = offsets(whole), random.Random(10), 0, 0
+    intact = payloads(whole, where)
+    for seed in range(100, 100 + ROUNDS):
+        directory = copy_of(whole, "killed")
+        lost = random_damage(directory, seed)
+        good = set(where) - lost
+        for _ in range(3):  # the second one meets what the first one left, and so on
+            kills += killed_repair(directory, source)
+            assert names(directory) >= good, seed
+        repair(directory)
+        check_clean(directory, good)
+        assert payloads(directory, {name: where[name] for name in good}) == {name: intact[name] for name in good}, seed
+        figures = audit(directory)
+        assert figures["verdict"] == "agrees" and figures["closed_in_order"], (seed, figures["checks"])
+        before = all_files(directory)
+        assert repair(directory)[0] == {} and all_files(directory) == before, seed
+        report = replay(trace, "dram:64blk,disk:%s" % directory, "--block-bytes", BLOCK)
+        assert report["wrong_reads"] == 0 and report["digest_misses"] == 0, seed
+        lost_in_all += len(lost)
+    assert kills > 0 and lost_in_all > 0
+    print("%d repairs killed, the next one finished: %d blocks lost to damage, none that was whole" % (kills, lost_in_all))
 
 
 def test_the_next_opening_takes_the_checkpoint(folder):
