@@ -211,6 +211,8 @@ static int check_unsure(recovery *v)
             ledger_add(&s->ledger, v->t->account, LEDGER_READ, KVO_CAUSE_RECOVER, store_tenant(s, record),
                        io.identity.payload_bytes, 1);
         digest_of(memory, io.identity.payload_bytes, digest);
+        if (io.result != 0 && io.result != -EBADMSG) /* it may be whole: its header stays */
+            word_change(&s->records[record].copy[v->t->number], 0, COPY_UNREAD);
         if (io.result != 0 || memcmp(digest, io.identity.digest, 16) != 0)
             forget(s, record, v->t->number);
         s->env->free(s->env, memory, span);

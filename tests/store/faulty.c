@@ -2,9 +2,11 @@
 #include "faulty.h"
 
 #include <errno.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 faulty_calls faulty;
+_Atomic uint64_t faulty_unreadable_from, faulty_unreadable_bytes;
 
 static base_env machine;
 
@@ -32,6 +34,15 @@ static bool of_block(const struct iovec *iov, int count)
     return bytes > 65536;
 }
 
+static bool unreadable(int file, const struct iovec *iov, int count, uint64_t offset)
+{
+    uint64_t from = atomic_load(&faulty_unreadable_from), bytes = atomic_load(&faulty_unreadable_bytes), end = offset;
+    struct stat s;
+    for (int i = 0; i < count; i++)
+        end += iov[i].iov_len;
+    return offset < from + bytes && end > from && fstat(file, &s) == 0 && s.st_size > 1 << 20; /* no other is as large */
+}
+
 static ssize_t read_or_fail(base_env *env, int file, const struct iovec *iov, int count, uint64_t offset)
 {
     (void)env;
@@ -40,6 +51,8 @@ static ssize_t read_or_fail(base_env *env, int file, const struct iovec *iov, in
         if (faulty.during)
             faulty.during();
     }
+    if (unreadable(file, iov, count, offset))
+        return -EIO;
     if (falls(&faulty.all_reads) || (of_block(iov, count) && falls(&faulty.block_reads)))
         return -EIO;
     return base_env_posix()->read(base_env_posix(), file, iov, count, offset);

@@ -24,6 +24,8 @@ typedef struct faulty_calls {
 } faulty_calls;
 
 extern faulty_calls faulty;
+/* Reads of any of these bytes of `data` fail, also while it is opened; bytes 0: none does. */
+extern _Atomic uint64_t faulty_unreadable_from, faulty_unreadable_bytes;
 
 /* As open_store() and try_open(), on that machine; nothing fails at first. */
 void faulty_open(const char *tiers);

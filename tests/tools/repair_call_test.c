@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "fixture.h"
+#include "faulty.h"
 
 enum { BYTES = 60000 };
 
@@ -45,6 +45,17 @@ static uint64_t make_store(void)
     uint64_t at = info_of(1).copies[0].offset_bytes;
     close_store();
     return at;
+}
+
+static uint64_t segment_bytes(void)
+{
+    char path[128];
+    uint32_t units = 0;
+    snprintf(path, sizeof path, "%s/super", fixture_path(0));
+    int file = open(path, O_RDONLY);
+    assert_true(file >= 0 && pread(file, &units, sizeof units, 48) == sizeof units && units != 0);
+    close(file);
+    return units * 4096ull;
 }
 
 static void damage(uint64_t offset)
@@ -106,6 +117,68 @@ static void a_bad_payload_goes_and_its_block_may_be_put_again(void **state)
     assert_int_equal(put(1, BYTES), KVO_STORED);
     check_all(1);
     close_store();
+}
+
+static void unreadable(uint64_t from, uint64_t bytes)
+{
+    faulty_unreadable_from = from;
+    faulty_unreadable_bytes = bytes;
+}
+
+/* Where one of them cannot be read, the others are served, and it is once it can be read. */
+static void check_repair_leaves(uint64_t from, uint64_t bytes, const char *what)
+{
+    said s;
+    kvo_verify_result result;
+    unreadable(from, bytes);
+    options.flags = 0;
+    faulty_open("disk:@0");
+    assert_int_equal(repair(&s, &result), KVO_OK);
+    assert_int_equal(result.repaired, 0);
+    if (what) {
+        assert_int_equal(s.count, 1);
+        assert_string_equal(s.what, what);
+        assert_string_equal(s.remedy, "left as it is");
+    }
+    close_store();
+    unreadable(0, 0);
+    reopen("");
+    check_all(1);
+    assert_int_equal(repair(&s, &result), KVO_OK);
+    close_store();
+}
+
+/* A segment's header is not made void because the slots that would tell what it was cannot be read. */
+static void a_segment_of_which_nothing_can_be_read_stays(void **state)
+{
+    (void)state;
+    uint64_t at = make_store();
+    damage(at - 4096 + 33); /* block 1 is its first */
+    check_repair_leaves(at, segment_bytes() - 4096, "segment header, and slots that tell it cannot be read");
+}
+
+static void put_and_leave(void *context)
+{
+    (void)context;
+    open_store("disk:@0:8M");
+    assert_int_equal(fill_with(1, 10, BYTES), 10);
+    abandon_store();
+}
+
+/* After a crash, what no mark speaks for is not unfinished because it cannot be read. */
+static void what_a_crash_left_and_cannot_be_read_stays(void **state)
+{
+    (void)state;
+    assert_child_ok(in_child(put_and_leave, NULL));
+    options.flags = KVO_OPEN_READ_ONLY;
+    open_store("disk:@0");
+    uint64_t at = info_of(10).copies[0].offset_bytes;
+    close_store();
+    fixture_copy(0, 1);
+    check_repair_leaves(at, 4096, "header cannot be read");
+    fixture_remove(0);
+    fixture_copy(1, 0);
+    check_repair_leaves(at + 4096, 4096, NULL);
 }
 
 /* A header that a checkpoint told for good: the block's copy goes with it. */
@@ -188,6 +261,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(what_cannot_be_read_stays),
         FIXTURE_TEST(a_bad_payload_goes_and_its_block_may_be_put_again),
+        FIXTURE_TEST(a_segment_of_which_nothing_can_be_read_stays),
+        FIXTURE_TEST(what_a_crash_left_and_cannot_be_read_stays),
         FIXTURE_TEST(a_header_that_broke_under_the_store_is_made_void),
         FIXTURE_TEST(bytes_behind_a_payload_cost_nothing),
         FIXTURE_TEST(a_repair_that_cannot_be_written_says_so),

@@ -144,7 +144,7 @@ static int judge_slot(const scan *s, const disk_slot *h, uint32_t slot, uint32_t
     tier_slot out = slot_of(h, slot, segment, stride, epoch);
     out.what = s->unread ? "header cannot be read" : wrong_with(s->d, h, whole, slot, stride);
     out.state = out.what ? TIER_SLOT_BAD : TIER_SLOT_LIVE;
-    out.unfinished = s->d->crashed && h->write_number > s->d->mark;
+    out.unfinished = !s->unread && s->d->crashed && h->write_number > s->d->mark;
     return s->each(s->context, &out);
 }
 
@@ -190,8 +190,9 @@ static int scan_slots(scan *s, uint32_t first, const disk_segment_now *segments,
     return r;
 }
 
-/* The segment's header is damaged: any whole slot header in it, dead or not, tells stride and epoch. */
-static int rescue(scan *s, uint32_t segment, disk_segment_now *now)
+/* The segment's header is damaged: any whole slot header in it, dead or not, tells stride and epoch; *unread: one that
+   cannot be read could tell another. */
+static int rescue(scan *s, uint32_t segment, disk_segment_now *now, bool *unread)
 {
     uint32_t first = segment * s->d->tier.geometry.segment_units, units = units_of(s->d, segment);
     const void *page;
@@ -201,6 +202,7 @@ static int rescue(scan *s, uint32_t segment, disk_segment_now *now)
         int r = take(s, &page);
         if (r != 0)
             return r;
+        *unread |= s->unread;
         const disk_slot *h = page;
         bool header = memcmp(h->magic, DISK_MAGIC_SLOT, 8) == 0 || memcmp(h->magic, DISK_MAGIC_DEAD, 8) == 0;
         if (header && disk_page_whole(h) && belongs_here(s->d, h, first + at) && disk_epoch_before(now->epoch, h->epoch) &&
@@ -212,9 +214,17 @@ static int rescue(scan *s, uint32_t segment, disk_segment_now *now)
 
 /* ---- segments ---- */
 
-typedef enum segment_page { SEGMENT_UNUSED, SEGMENT_GOOD, SEGMENT_DAMAGED, SEGMENT_UNREAD, SEGMENT_OTHER } segment_page;
+typedef enum segment_page {
+    SEGMENT_UNUSED,
+    SEGMENT_GOOD,
+    SEGMENT_DAMAGED,
+    SEGMENT_UNSURE,
+    SEGMENT_UNREAD,
+    SEGMENT_OTHER
+} segment_page;
 
 static const char *const segment_wrong[] = {[SEGMENT_DAMAGED] = "segment header",
+                                            [SEGMENT_UNSURE] = "segment header, and slots that tell it cannot be read",
                                             [SEGMENT_UNREAD] = "segment header cannot be read",
                                             [SEGMENT_OTHER] = "segment header version"};
 
@@ -240,11 +250,14 @@ static int segment_found(scan *s, uint32_t segment, segment_page page, disk_segm
     if (page == SEGMENT_UNUSED)
         return 0;
     if (page != SEGMENT_GOOD) {
+        bool unread = false;
+        int r = rescue(s, segment, now, &unread);
+        if (page == SEGMENT_DAMAGED && unread)
+            page = SEGMENT_UNSURE;
         tier_slot bad = {.state = TIER_SEGMENT_BAD, .segment = segment, .what = segment_wrong[page]};
         bad.slot = segment * s->d->tier.geometry.segment_units;
-        int r = s->each(s->context, &bad);
         if (r == 0)
-            r = rescue(s, segment, now);
+            r = s->each(s->context, &bad);
         if (r != 0 || now->stride == 0)
             return r;
     }
