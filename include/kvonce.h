@@ -933,8 +933,8 @@ typedef struct kvo_verify_result {
     uint64_t unclean;    /* directories that were not closed in order before this opening */
 } kvo_verify_result;
 /*
- * Reads every slot of every disk tier and checks header, payload and padding. Changes
- * nothing. For a store opened READ_ONLY, where no slot changes meanwhile; KVO_E_STATE otherwise. Data.
+ * Reads every slot of every disk tier and checks header, payload and padding, and that both copies of
+ * the spaces are whole. Changes nothing. For a store opened READ_ONLY, where no slot changes meanwhile; KVO_E_STATE otherwise. Data.
  */
 KVO_API int kvo_verify(kvo_store *store, void (*on_bad)(void *context, const kvo_bad_slot *bad),
                        void *context, kvo_verify_result *result);
@@ -942,7 +942,8 @@ KVO_API int kvo_verify(kvo_store *store, void (*on_bad)(void *context, const kvo
 /*
  * The same for a store opened to write, and mends what it finds, so that the next look finds nothing:
  * a slot whose header or payload is damaged is made void (its block is a miss, and may be put again); a
- * segment's header and zeros behind a payload are written again, where all that matters of them is known.
+ * segment's header, zeros behind a payload and a copy of the spaces (which each opening does) are written
+ * again, where all that matters of them is known.
  * A block whose payload is whole stays, whatever else is wrong. Left as they are: what cannot be read now,
  * since it may be whole, and pages of another version. All is flushed at the end; the close writes a new
  * checkpoint. Doing it twice changes nothing more. For KVO_OPEN_STEPPED (KVO_E_STATE otherwise) and disk

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads every slot of the media, says which are bad, and mends them if that is asked for. */
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "store/store.h"
@@ -191,8 +193,25 @@ static int each_slot(void *context, const tier_slot *slot)
     return 0;
 }
 
+/* Who opens to write has written it again. */
+static void lost_copy(verification *v)
+{
+    tier_medium *io = v->t->io;
+    char path[PATH_MAX + 16];
+    snprintf(path, sizeof path, "%s/%s", io->path, io->lost_copy);
+    kvo_bad_slot bad = {.file = path, .what = "one of two copies is damaged", .remedy = written_again};
+    v->result->bad++;
+    v->result->repaired += v->repairs;
+    if (v->on_bad)
+        v->on_bad(v->context, &bad);
+    if (v->repairs)
+        io->lost_copy = NULL;
+}
+
 static int verify_tier(verification *v)
 {
+    if (v->t->io->lost_copy)
+        lost_copy(v);
     int r = v->t->io->ops->scan(v->t->io, each_segment, each_slot, v);
     read_batch(v);
     if (v->segment_bad)

@@ -164,6 +164,7 @@ struct tier_medium {
     tier_state state;     /* as read at open */
     tier_checkpoint checkpoint; /* as read at open, to write */
     bool unclean;         /* at open: it had not been closed in order */
+    const char *lost_copy; /* at open: which file of the spaces was damaged, by no crash; or NULL */
     uint64_t data_bytes;
     size_t control_bytes; /* memory of the medium itself */
     const char *path;     /* NULL in memory */

@@ -208,12 +208,37 @@ def test_b120_a_running_store_is_refused(folder):
     directory, _ = make_store(folder, 30)
     flip(directory / "data", min(offsets(directory).values()) + PAGE, 1)
     running = stopped_replay(folder, "dram:64blk,disk:%s" % directory, directory)
+    before = all_files(directory)
     try:
         for options in [["--repair"], ["--repair", "--dry-run"]]:
             assert "in use by process %d" % running.pid in kvonce("verify", directory, *options, code=2)
+            assert all_files(directory) == before
     finally:
         running.kill()
         running.wait()
+
+
+def test_one_damaged_copy_of_the_spaces_is_told_and_written_again(folder):
+    directory, _ = make_store(folder, 30)
+    good = names(directory)
+    for copy, other, offset in [("a", "b", 4100), ("b", "a", 4100), ("a", "b", 40), ("b", "a", None)]:
+        path = directory / ("spaces." + copy)
+        flip(path, offset, 1) if offset else path.write_bytes(b"")
+        before = all_files(directory)
+        line = "%s:0: one of two copies is damaged" % path
+        done = subprocess.run([KVONCE, "verify", directory], capture_output=True, text=True)
+        assert done.returncode == 1 and done.stdout.splitlines()[0] == line, done
+        assert repair(directory, "--dry-run", code=1)[1][0] == line + ": would be written again"
+        assert all_files(directory) == before
+        assert repair(directory)[1][0] == line + ": written again"
+        check_clean(directory, good)
+        before = all_files(directory)
+        assert repair(directory)[1][0].endswith(" 0 bad") and all_files(directory) == before
+        whole = copy_of(directory, "whole")  # the other one is not needed any more
+        flip(whole / ("spaces." + other), 4100, 1)
+        assert names(whole) == good
+        kvonce("policy", whole, "--all", "--set", "priority=60")  # any opening to write does it
+        check_clean(whole, good)
 
 
 def test_b120_what_it_does_not_understand_stays(folder):
@@ -263,6 +288,27 @@ def test_b120_on_a_read_only_file_system_it_says_so(folder):
     finally:
         subprocess.run(["umount", directory], check=True)
     assert all_files(directory) == before
+
+
+def test_b120_files_that_may_only_be_read_stay_as_they_are(folder):
+    directory, _ = make_store(folder, 30)
+    flip(directory / "data", min(offsets(directory).values()) + PAGE, 1)
+    before, whose = all_files(directory), {}
+    if os.getuid() == 0:  # whom no mode holds back
+        whose = {"user": 65534, "group": 65534}
+        try:
+            subprocess.run([KVONCE, "--version"], check=True, capture_output=True, **whose)
+        except (PermissionError, subprocess.CalledProcessError):
+            print("the command lies where only root may run it: files that may only be read are not tried")
+            return
+        os.chmod(folder, 0o711)
+        for path in [directory, *directory.iterdir()]:
+            os.chown(path, 65534, 65534)
+    for name in ["lock", "super", "data", "policy", "ledger.a", "ledger.b", "spaces.a", "spaces.b"]:
+        os.chmod(directory / name, 0o400)
+        message = kvonce("verify", directory, "--repair", code=2, **whose)
+        assert name + ": cannot open: Permission denied" in message and all_files(directory) == before, message
+        os.chmod(directory / name, 0o600)
 
 
 def crash(directory, folder):

@@ -322,6 +322,9 @@ static int load(disk *d, kvo_error *error)
                              "%s: spaces.a and spaces.b are both damaged: restore one from a backup, or empty the "
                              "directory to start anew",
                              d->path);
+        int lost = disk_spaces_lost(d);
+        if (lost >= 0 && !d->crashed)
+            d->tier.lost_copy = note_files[TIER_NOTE_SPACES][lost];
         if (!d->read_only)
             disk_checkpoint_find(d);
         return KVO_OK;
@@ -480,14 +483,16 @@ static int disk_begin(tier_medium *t, kvo_error *error)
     if (r == 0)
         r = disk_super_flush(d);
     if (r == 0)
+        r = disk_spaces_heal(d);
+    if (r == 0)
         r = d->env->file_bytes(d->env, d->data_file, &had);
     if (r == 0 && had > t->data_bytes)
         r = d->env->truncate(d->env, d->data_file, t->data_bytes);
     if (r == 0)
         r = d->env->flush_directory(d->env, d->path);
     return r == 0 ? KVO_OK
-                  : base_fail(error, base_status_of_errno(r), "%s: cannot write the superblock: %s", d->path,
-                              strerror(-r));
+                  : base_fail(error, base_status_of_errno(r), "%s: cannot write the superblock or the spaces: %s",
+                              d->path, strerror(-r));
 }
 
 /* Without the lock, which is held over writes: who asks how things stand does not wait for a device. */

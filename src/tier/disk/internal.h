@@ -128,6 +128,9 @@ int disk_state_write(tier_medium *t, const tier_state *state, bool clean);
 
 /* notes.c */
 void disk_notes_load(disk *d);
+/* The copy of the spaces that does not say what the other one does, 0 or 1; or -1. */
+int disk_spaces_lost(const disk *d);
+int disk_spaces_heal(disk *d); /* writes it again; 0 or negative errno */
 int disk_note_write(tier_medium *t, tier_note which, const void *data, size_t bytes);
 int disk_note_read(tier_medium *t, tier_note which, void **data, size_t *bytes);
 uint64_t disk_note_checksum(const disk *d, tier_note which); /* of the newer copy's content; 0 = none */

@@ -111,6 +111,29 @@ static int write_older(disk *d, tier_note which, const void *data, size_t bytes)
     return r == 0 && which == TIER_NOTE_SPACES ? d->env->flush(d->env, n->file[copy]) : r;
 }
 
+int disk_spaces_lost(const disk *d)
+{
+    const disk_note_file *n = &d->notes[TIER_NOTE_SPACES];
+    int older = n->sequence[0] > n->sequence[1];
+    bool same = n->sequence[older] != 0 && n->checksum[0] == n->checksum[1];
+    return n->sequence[!older] == 0 || same ? -1 : older;
+}
+
+/* One damaged copy more and nothing in the store could be read. */
+int disk_spaces_heal(disk *d)
+{
+    void *data;
+    size_t bytes;
+    if (disk_spaces_lost(d) < 0)
+        return 0;
+    int r = disk_note_read(&d->tier, TIER_NOTE_SPACES, &data, &bytes);
+    if (r != 0)
+        return r;
+    r = write_older(d, TIER_NOTE_SPACES, data, bytes);
+    d->env->free(d->env, data, (bytes + TIER_UNIT - 1) / TIER_UNIT * TIER_UNIT);
+    return r;
+}
+
 /* No block can be read without the spaces: both copies, and flushed, before there is a block. */
 int disk_note_write(tier_medium *t, tier_note which, const void *data, size_t bytes)
 {

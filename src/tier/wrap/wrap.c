@@ -71,6 +71,7 @@ static int open_as(const tier_ops *ops, const tier_config *config, tier_medium *
     w->tier.state = w->tier.behind->state;
     w->tier.checkpoint = w->tier.behind->checkpoint;
     w->tier.unclean = w->tier.behind->unclean;
+    w->tier.lost_copy = w->tier.behind->lost_copy;
     show(w);
     *out = &w->tier;
     return KVO_OK;
