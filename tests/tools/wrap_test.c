@@ -481,7 +481,9 @@ static void delays_of_a_batch_overlap(void **state)
         segments[i] = (kvo_segment){memory + i * BYTES, BYTES};
     kvo_names names = names_of(1, COUNT);
     kvo_memory to = {segments, NULL};
+    uint64_t begin = now_ns();
     assert_int_equal(kvo_get(store, &names, &to, NULL, answers), KVO_OK);
+    assert_true(now_ns() - begin < COUNT * 200000000ull / 2);
     for (size_t i = 0; i < COUNT; i++)
         assert_true(answers[i].status == KVO_OK && payload_is(segments[i].base, BYTES, 1 + i, 0));
     assert_int_equal(tier_stat(0).injected, COUNT);
