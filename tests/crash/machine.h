@@ -20,6 +20,7 @@ extern machine_state machine;
    system has no fallocate(). */
 void machine_open(const char *tiers, bool sparse);
 int machine_try_open(const char *tiers, bool sparse, kvo_error *error);
+void machine_pass_time(uint64_t ns); /* the library's clock goes on by so much at once */
 /* Reads, writes and flushes do not return until it goes on. */
 void machine_stop(void);
 void machine_go_on(void);
