@@ -146,8 +146,9 @@ def killed_repair(directory, source):
     return process.wait() == -signal.SIGKILL
 
 
-def audit(directory):
-    done = subprocess.run([KVONCE, "audit", directory, "--json"], capture_output=True, text=True, timeout=60)
+def audit(*directories):
+    where = ",".join(map(str, directories))
+    done = subprocess.run([KVONCE, "audit", where, "--json"], capture_output=True, text=True, timeout=60)
     return json.loads(done.stdout)
 
 
@@ -174,6 +175,24 @@ def test_b120_a_repair_that_is_killed_is_finished_by_the_next(folder):
         lost_in_all += len(lost)
     assert kills > 0 and lost_in_all > 0
     print("%d repairs killed, the next one finished: %d blocks lost to damage, none that was whole" % (kills, lost_in_all))
+
+
+def test_a_directory_that_is_repaired_alone_is_entered_by_the_next_opening_of_all(folder):
+    directories, trace = [folder / "first", folder / "second"], synth(folder, 60)
+    tiers = "dram:16blk,disk:%s:60blk,disk:%s:150blk" % tuple(directories)
+    replay(trace, tiers, "--block-bytes", BLOCK)
+    assert audit(*directories)["verdict"] == "agrees"
+    for number, directory in enumerate(directories):
+        where = offsets(directory)
+        for name in sorted(where)[:2]:
+            flip(directory / "data", where[name] + PAGE, 1)
+        assert len(repair(directory)[0]) == 2 and names(directory) == set(where) - set(sorted(where)[:2])
+        # The ledger is in the first one: it knows nothing of two blocks that the second one lost.
+        differs = {(c["tier"], c["check"]) for c in audit(*directories)["checks"] if c["verdict"] != "agrees"}
+        assert differs == ({("disk2", "blocks"), ("disk2", "bytes")} if number else set()), differs
+        report = replay(trace, tiers, "--block-bytes", BLOCK, "--limit", 1)
+        assert report["wrong_reads"] == 0 and report["digest_misses"] == 0
+        assert audit(*directories)["verdict"] == "agrees"
 
 
 def test_the_next_opening_takes_the_checkpoint(folder):
