@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "kvonce.h"
@@ -162,9 +163,10 @@ static void do_sandbox(char **word)
     printf("%d\n", r);
 }
 
-/* fork idle|exit|crash|close: a child that inherits the store, and what it did. */
+/* fork idle|exit|crash|close: a child that inherits the store: how it ended, or the number of one that stays. */
 static void do_fork(char **word)
 {
+    int status = 0;
     pid_t child = fork();
     if (child == 0) {
         kvo_stat s = KVO_STAT_INIT;
@@ -181,7 +183,14 @@ static void do_fork(char **word)
         for (;;)
             pause();
     }
-    printf("%d\n", (int)child);
+    if (strcmp(word[0], "idle") == 0)
+        printf("%d\n", (int)child);
+    else if (child < 0 || waitpid(child, &status, 0) != child)
+        printf("errno=%d\n", errno);
+    else if (WIFSIGNALED(status))
+        printf("signal=%d\n", WTERMSIG(status));
+    else
+        printf("exit=%d\n", WEXITSTATUS(status));
 }
 
 static void command(char *verb, char **word)
