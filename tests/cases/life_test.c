@@ -478,6 +478,7 @@ static void B036_memory_of_a_put_is_the_callers_again_when_it_returns(void **sta
         for (uint64_t i = 0; i <= 80; i++)
             assert_int_equal(get(i, BYTES), KVO_OK);
         assert_int_equal(store_stat().digest_misses, 0);
+        assert_true(store_stat().payloads_verified > 0);
         close_store();
         fixture_remove(0);
     }
@@ -509,6 +510,7 @@ static void B036_a_block_on_its_way_down_needs_no_pin_of_its_reader(void **state
     cases_threads(4, puts_pins_and_lets_go);
     assert_int_equal(store_stat().pinned_blocks, 0);
     assert_int_equal(store_stat().digest_misses, 0);
+    assert_true(store_stat().payloads_verified > 0);
     close_store();
 }
 
