@@ -77,8 +77,7 @@ static void get(uint32_t number)
         must(kvo_get(store, &names, &m, NULL, &answer) == KVO_OK, "get");
 }
 
-/* A byte of a copy that will be read: it is from below, or the block is gone. */
-static void flip_and_get(uint32_t number)
+static void flip(uint32_t number)
 {
     kvo_answer answer = look(number);
     kvo_target target = {.by = KVO_BY_HANDLES, .handles = &answer.handle, .handle_count = 1};
@@ -99,6 +98,18 @@ static void flip_and_get(uint32_t number)
     must(pwrite(file, &byte, 1, at) == 1, path);
     close(file);
     flips++;
+}
+
+/* A byte of a copy that will be read: it is from below, or the block is gone. Held meanwhile, or a mover may give the
+   slot to another block. */
+static void flip_and_get(uint32_t number)
+{
+    kvo_names names = name_of(number);
+    uint64_t held = 0;
+    kvo_answer answer;
+    must(kvo_hold(store, &names, KVO_FOREVER, &held, &answer) == KVO_OK, "hold");
+    flip(number);
+    must(held == 0 || kvo_release(store, held) == KVO_OK, "release");
     get(number);
 }
 
