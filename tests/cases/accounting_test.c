@@ -313,6 +313,42 @@ static uint64_t in_first_tier(uint64_t count)
     return n;
 }
 
+/* Submits gets of `count` names and cancels them, again if it came too late for all. */
+static void cancel_gets(uint64_t count)
+{
+    enum { JOBS = 8, TRIES = 1000 };
+    kvo_queue *queue;
+    kvo_report reports[JOBS];
+    kvo_job jobs[JOBS];
+    cases_batch batches[JOBS];
+    uint64_t done = 0, missed = 0, cancelled = 0, hits = tier_stat(0).hits + tier_stat(1).hits;
+    kvo_stat before = store_stat();
+    assert_int_equal(kvo_queue_open(store, NULL, &queue), KVO_OK);
+    for (int tries = 0; cancelled == 0 && tries < TRIES; tries++) {
+        for (int i = 0; i < JOBS; i++) {
+            cases_batch *b = &batches[i];
+            *b = cases_batch_make(0, count, BYTES, false);
+            assert_int_equal(kvo_submit_get(queue, &b->names, &b->of, NULL, b->answers, NULL, &jobs[i]), KVO_OK);
+        }
+        for (int i = JOBS; i-- > 0;) /* the last first: its turn is far */
+            kvo_cancel(queue, jobs[i]);
+        for (size_t taken = 0, n; taken < JOBS; taken += n)
+            assert_int_equal(kvo_poll(queue, reports, JOBS, KVO_FOREVER, &n), KVO_OK);
+        for (int i = 0; i < JOBS; i++) {
+            done += cases_batch_count(&batches[i], KVO_OK);
+            missed += cases_batch_count(&batches[i], KVO_MISS);
+            cancelled += cases_batch_count(&batches[i], KVO_CANCELLED);
+            cases_batch_free(&batches[i]);
+        }
+    }
+    assert_true(cancelled > 0);
+    assert_int_equal((done + missed + cancelled) % (JOBS * count), 0); /* none is anything else */
+    assert_int_equal(tier_stat(0).hits + tier_stat(1).hits - hits, done);
+    assert_int_equal(store_stat().gets - before.gets, done + missed);
+    assert_int_equal(store_stat().get_misses - before.get_misses, missed);
+    assert_int_equal(kvo_queue_close(queue, KVO_FOREVER), KVO_OK);
+}
+
 /* A get is a hit of the one tier that served it, or a miss of the store; what only asks, or was cancelled before its
    turn, is neither. */
 static void B101_each_get_counts_once_where_it_was_served(void **state)
@@ -339,6 +375,7 @@ static void B101_each_get_counts_once_where_it_was_served(void **state)
     }
     assert_int_equal(tier_stat(0).hits + tier_stat(1).hits, 2 * THERE);
     assert_int_equal(store_stat().gets - store_stat().get_misses, 2 * THERE);
+    cancel_gets(THERE + NOT_THERE);
     close_store();
 }
 
