@@ -4,21 +4,19 @@
 
     figures_test.py KVONCE [TEST]
 
-The traces are no part of the repository: $KVONCE_TRACES names their folder, or it is ../shared/traces
-beside the checkout. Without them the test is skipped (77).
+The traces are no part of the repository: $KVONCE_TRACES names their folder, or else it is called `traces`
+and lies in a folder beside the checkout. Without them the test is skipped (77).
 """
 
-import os
-import pathlib
 import resource
 import sys
 import time
 
 import events_check
 from harness import decisions, main, replay
+from traces import traces
 
-FOLDER = pathlib.Path(os.environ.get("KVONCE_TRACES",
-                                     pathlib.Path(__file__).resolve().parents[2].parent / "shared" / "traces"))
+FOLDER = traces()
 CONVERSATION = FOLDER / "mooncake_conversation_trace.jsonl"
 SYNTHETIC = FOLDER / "mooncake_synthetic_trace.jsonl"
 AGENTIC = FOLDER / "agentic_kvct" / "kvct_agentic_compact.jsonl"
@@ -119,7 +117,4 @@ def test_the_agentic_trace_in_two_minutes_and_two_gib(folder):
     assert gib < 2
 
 
-if not CONVERSATION.exists():
-    print("skipped: no traces in %s (set KVONCE_TRACES)" % FOLDER)
-    sys.exit(77)
 main(sys.modules[__name__])

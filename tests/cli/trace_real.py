@@ -4,28 +4,20 @@
 
     trace_real.py TRACE_DUMP
 
-The traces are no part of the repository: $KVONCE_TRACES names their folder, or it is ../shared/traces
-beside the checkout. Without them the test is skipped (77).
+The traces are no part of the repository: $KVONCE_TRACES names their folder, or else it is called `traces`
+and lies in a folder beside the checkout. Without them the test is skipped (77).
 """
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from traces import traces
+
 COMPACT = "agentic_kvct/kvct_agentic_compact.jsonl"
 RAW = {"trace_0002": "sample_trace_0002", "trace_0006": "sample_trace_0006", "trace_0291": "sample_subagent_trace_0291"}
-
-
-def traces():
-    folder = pathlib.Path(os.environ.get("KVONCE_TRACES", ROOT.parent / "shared" / "traces"))
-    if not (folder / COMPACT).exists():
-        print("skipped: no traces in %s (set KVONCE_TRACES)" % folder)
-        sys.exit(77)
-    return folder
 
 
 def dump(path):
