@@ -34,6 +34,11 @@ typedef struct policy_change {
 } policy_change;
 policy_change policy_change_of(const kvo_policy *p, uint32_t mask, uint32_t now_s);
 static inline uint64_t policy_changed(uint64_t old, policy_change c) { return (old & ~c.clear) | c.set; }
+/* A word as policy_change_of() makes them; a medium may hold any. */
+static inline bool policy_word_good(uint64_t w)
+{
+    return policy_priority(w) <= 100 && policy_reuse(w) <= 100 && policy_intent(w) <= KVO_INTENT_DROP;
+}
 void policy_unpack(uint64_t w, uint32_t now_s, kvo_policy *p);
 
 #endif

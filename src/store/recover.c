@@ -34,11 +34,19 @@ static bool space_known(const recovery *v, const tier_slot *slot)
            (v->listed || memcmp(spaces[space].digest, slot->space_digest, 32) == 0);
 }
 
+/* A header may be whole and its policy none all the same: that costs the policy, not the block. */
+static uint64_t policy_of(const tier_slot *slot)
+{
+    static const kvo_policy usual = KVO_POLICY_INIT;
+    return policy_word_good(slot->policy) ? slot->policy
+                                          : policy_changed(0, policy_change_of(&usual, KVO_POLICY_ALL, 0));
+}
+
 static void adopt(recovery *v, uint32_t record, const tier_slot *slot)
 {
     block_record *r = &v->s->records[record];
     identity_store(&v->s->identities[record], &slot->identity);
-    word_store(&r->policy, slot->policy);
+    word_store(&r->policy, policy_of(slot));
     word_store(&r->touch, slot->touch);
     word_store(&r->life, life_make(1, slot->rewrites, slot->delta, LIFE_USED | LIFE_SEALED));
     v->numbers[record] = 0;
@@ -232,7 +240,7 @@ static void apply_policy(recovery *v, uint64_t place, const policy_record *p)
     uint64_t copy = word_load(&r->copy[v->t->number]);
     bool same = p->key_hash == identity_hash_of(&s->identities[record]) && p->slot == copy_slot(copy) &&
                 p->generation == copy_generation(copy);
-    if (!same && !KVO_PLANTED(POLICY_OTHER))
+    if ((!same && !KVO_PLANTED(POLICY_OTHER)) || !policy_word_good(p->policy))
         return;
     if (touch_recency(p->touch) < touch_recency(word_load(&r->touch)))
         return;
