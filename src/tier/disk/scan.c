@@ -93,10 +93,20 @@ static tier_slot slot_of(const disk_slot *h, uint32_t slot, uint32_t segment, ui
     return out;
 }
 
+/* Names are compared in words: a name with something behind its end would never be found. */
+static bool name_ends(const block_identity *i)
+{
+    for (unsigned n = i->name_bytes; n < KVO_NAME_BYTES_MAX; n++)
+        if (i->name[n] != 0)
+            return false;
+    return true;
+}
+
 bool disk_identity_fits(const block_identity *i, uint32_t stride)
 {
-    return i->name_bytes >= KVO_NAME_BYTES_MIN && i->name_bytes <= KVO_NAME_BYTES_MAX && i->payload_bytes != 0 &&
-           1 + tier_payload_span(i->payload_bytes) / TIER_UNIT <= stride && i->key_hash == identity_hash(i);
+    return i->name_bytes >= KVO_NAME_BYTES_MIN && i->name_bytes <= KVO_NAME_BYTES_MAX && name_ends(i) &&
+           i->payload_bytes != 0 && 1 + tier_payload_span(i->payload_bytes) / TIER_UNIT <= stride &&
+           i->key_hash == identity_hash(i);
 }
 
 static const char *wrong_with(const disk *d, const disk_slot *h, bool whole, uint32_t slot, uint32_t stride)
