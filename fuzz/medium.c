@@ -237,6 +237,12 @@ static void check_block(kvo_store *store, unsigned i, bool sealed)
         return;
     if (!sealed)
         must_be_its_policy(store, i);
+    static kvo_block_info info;
+    kvo_target target = {.by = KVO_BY_HANDLES, .handles = &found.handle, .handle_count = 1};
+    uint64_t cursor = 0;
+    size_t count;
+    /* Before the get: with an intent of DROP it is the last. */
+    MUST(kvo_walk(store, &target, &cursor, &info, 1, &count) == KVO_OK && count == 1, "no info of block %u", i);
     kvo_answer got = block_get(store, space, i, bytes, found.payload_bytes);
     if (got.status != KVO_OK) {
         MUST(got.status == KVO_MISS || got.status == KVO_BUSY, "block %u: %s", i, kvo_status_name(got.status));
@@ -246,12 +252,7 @@ static void check_block(kvo_store *store, unsigned i, bool sealed)
     if (!sealed)
         MUST(found.payload_bytes == blocks[i].bytes && block_is(bytes, blocks[i].bytes, i, blocks[i].version),
              "block %u has wrong bytes", i);
-    static kvo_block_info info;
-    kvo_target target = {.by = KVO_BY_HANDLES, .handles = &found.handle, .handle_count = 1};
-    uint64_t cursor = 0;
-    size_t count;
     digest_of(bytes, found.payload_bytes, digest);
-    MUST(kvo_walk(store, &target, &cursor, &info, 1, &count) == KVO_OK && count == 1, "no info of block %u", i);
     MUST(memcmp(info.digest, digest, 16) == 0, "block %u does not match its digest", i);
 }
 
