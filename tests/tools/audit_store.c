@@ -86,7 +86,7 @@ static void flip(uint32_t number)
     uint64_t cursor = 0;
     size_t count = 0;
     char path[300];
-    uint8_t byte;
+    uint8_t byte = 0;
     if (answer.status != KVO_OK || kvo_walk(store, &target, &cursor, &info, 1, &count) != KVO_OK || count != 1 ||
         kvo_stat_tier(store, info.copies[0].tier, &tier) != KVO_OK || tier.path[0] == 0)
         return;
