@@ -3,7 +3,7 @@
 # Installs what building, testing and the demo need and this Debian machine lacks.
 set -eu
 needed="gcc g++ clang meson ninja-build pkg-config git python3 libssl-dev libxxhash-dev liburing-dev libcmocka-dev libseccomp-dev libfuse3-dev spin"
-wanted="e2fsprogs gcovr scdoc python3-xxhash valgrind"
+wanted="e2fsprogs gcovr python3-pip scdoc python3-xxhash valgrind"
 
 is_installed() {
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
