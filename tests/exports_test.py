@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The libraries export what the public header declares: all of it and nothing else.
 
-    exports_test.py SHARED ARCHIVE HEADER"""
+    exports_test.py SHARED [ARCHIVE] HEADER"""
 
 import re
 import subprocess
@@ -15,11 +15,12 @@ def exported(library, *options):
 
 
 def main():
-    shared, archive, header = sys.argv[1:]
+    shared, *archives, header = sys.argv[1:]
     with open(header) as text:
         declared = set(re.findall(r"(?m)^KVO_API [\w *]*?\b(kvo_\w+)\(", text.read()))
     wrong = 0
-    for library, names in (shared, exported(shared, "--dynamic")), (archive, exported(archive, "--extern-only")):
+    listed = [(shared, exported(shared, "--dynamic"))] + [(a, exported(a, "--extern-only")) for a in archives]
+    for library, names in listed:
         for name in sorted(declared ^ names):
             print("%s: %s" % (library, name), "is not exported" if name in declared else "is not declared")
         wrong += len(declared ^ names)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The public header alone is valid C11 and C++17, and its initialisers fit their structs.
+# Each public header is valid C11 and C++17, and the initialisers fit their structs.
 set -eu
 header_directory=$(cd "$(dirname "$0")/../include" && pwd)
 work=$(mktemp -d)
@@ -21,17 +21,26 @@ int main(void)
     return (int)(tier.size + options.size + space.size + chain.size + put.size + get.size + stat.size + policy.qos) == 0;
 }
 EOF
-cp "$work/use.c" "$work/use.cc"
+cat >"$work/use_llama.c" <<'EOF'
+#include "kvonce_llama.h"
+int main(void)
+{
+    kvo_llama_options options = KVO_LLAMA_OPTIONS_INIT;
+    kvo_llama_stat stat = KVO_LLAMA_STAT_INIT;
+    return (int)(options.size + stat.size) == 0;
+}
+EOF
+for name in use use_llama; do cp "$work/$name.c" "$work/$name.cc"; done
 
 tried=0
 check() { # compiler, arguments ...
     command -v "$1" >/dev/null || { echo "no $1 here"; return 0; }
-    "$@" -Wall -Wextra -Werror -pedantic -I"$header_directory" -fsyntax-only
+    "$@" -Wall -Wextra -Werror -pedantic -I"$header_directory" -I"$header_directory/../engines/llama" -fsyntax-only
     tried=$((tried + 1))
 }
-check gcc -std=c11 "$work/use.c"
-check clang -std=c11 "$work/use.c"
-check g++ -std=c++17 "$work/use.cc"
-check clang++ -std=c++17 "$work/use.cc"
+check gcc -std=c11 "$work/use.c" "$work/use_llama.c"
+check clang -std=c11 "$work/use.c" "$work/use_llama.c"
+check g++ -std=c++17 "$work/use.cc" "$work/use_llama.cc"
+check clang++ -std=c++17 "$work/use.cc" "$work/use_llama.cc"
 [ "$tried" -ge 2 ] || exit 77
 echo "$tried compilers"

@@ -41,9 +41,11 @@ def files_below(directory):
 
 def installed_files(libdir="lib"):
     pages = [page.stem for page in (ROOT / "docs" / "man").glob("*.scd")] if shutil.which("scdoc") else []
-    return ({"bin/kvonce", "include/kvonce.h"} | {"share/man/man%s/%s" % (page[-1], page) for page in pages}
+    return ({"bin/kvonce", "include/kvonce.h", "include/kvonce_llama.h"} | {"share/man/man%s/%s" % (page[-1], page) for page in pages}
             | {"%s/%s" % (libdir, name) for name in ("libkvonce.a", "libkvonce.so", "libkvonce.so.0",
-                                                    "libkvonce.so." + VERSION, "pkgconfig/kvonce.pc")})
+                                                    "libkvonce.so." + VERSION, "pkgconfig/kvonce.pc",
+                                                    "libkvonce-llama.so", "libkvonce-llama.so.0",
+                                                    "libkvonce-llama.so." + VERSION, "pkgconfig/kvonce-llama.pc")})
 
 
 def check_tree(top, prefix, libdir="lib"):

@@ -138,9 +138,10 @@ typedef struct kvo_llama_options {
     uint32_t block_tokens; /* 1 .. 4096; 0 = 64. Smaller: more of a prefix is shared, at more calls (16: about
                              twice the export time of 64); larger: up to block_tokens - 1 tokens more are
                              computed again. Contexts share blocks only if it is equal */
-    uint32_t window_stride_tokens; /* models with a sliding window only: a prefix can be restored at the end
-                             of what was saved, and at multiples of this; 0 = 4 windows; what is at most a window
-                             keeps all window cells, so that any block's end will do. See docs/llama.md */
+    uint32_t window_stride_tokens; /* models with a sliding window only: a prefix can be restored at multiples
+                             of this, where save_end() was called, and where a restore once had to stop for the
+                             lack of it. 0 = 4 windows; 1 .. a window: all window cells are kept, and any
+                             block's end will do. See docs/llama.md */
     uint64_t restore_ns;  /* deadline of the store's part of a restore; 0 = 30 s */
     uint32_t flags;       /* KVO_LLAMA_... */
     void (*on_log)(void *context, const char *line); /* one line a failure; may be NULL */
@@ -212,6 +213,14 @@ KVO_API int kvo_llama_restore(kvo_llama *llama, int32_t sequence, const int32_t 
  */
 KVO_API int kvo_llama_save(kvo_llama *llama, int32_t sequence, const int32_t *tokens, size_t token_count,
                            size_t *stored, int *why);
+
+/*
+ * The same, and in a model with a sliding window it also keeps what a restore needs to go on from the end of the last
+ * full block. Call it instead of save() after the last decode of a prompt and of an answer; without a window
+ * there is no difference.
+ */
+KVO_API int kvo_llama_save_end(kvo_llama *llama, int32_t sequence, const int32_t *tokens, size_t token_count,
+                               size_t *stored, int *why);
 
 /* ---- What happened ---------------------------------------------------------- */
 
