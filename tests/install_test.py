@@ -41,7 +41,8 @@ def files_below(directory):
 
 def installed_files(libdir="lib"):
     pages = [page.stem for page in (ROOT / "docs" / "man").glob("*.scd")] if shutil.which("scdoc") else []
-    return ({"bin/kvonce", "include/kvonce.h", "include/kvonce_llama.h"} | {"share/man/man%s/%s" % (page[-1], page) for page in pages}
+    return ({"bin/kvonce", "bin/kvonce-llama", "include/kvonce.h", "include/kvonce_llama.h"}
+            | {"share/man/man%s/%s" % (page[-1], page) for page in pages}
             | {"%s/%s" % (libdir, name) for name in ("libkvonce.a", "libkvonce.so", "libkvonce.so.0",
                                                     "libkvonce.so." + VERSION, "pkgconfig/kvonce.pc",
                                                     "libkvonce-llama.so", "libkvonce-llama.so.0",

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """B138: every example of the manual pages and of README's "The command" runs as it is printed, but for the folders. (The C
-example is compiled and run by tests/install_test.py; what a bench takes minutes for, it is only asked whether it may.)
+example is compiled and run by tests/install_test.py, kvonce-llama's are by tests/chat/command_test.py; what a bench takes
+minutes for, it is only asked whether it may.)
 
     examples_test.py KVONCE [TEST] DRIVER
 """
@@ -53,6 +54,8 @@ def test_b138_every_example_of_the_manual_pages_runs(folder):
     prepare(folder)
     count = 0
     for page in sorted((ROOT / "docs" / "man").glob("*.scd")):
+        if page.stem == "kvonce-llama.1":
+            continue
         for command in (c for block in blocks_of(page) for c in commands(block)):
             if command.startswith("kvonce bench"):
                 assert all(word in kvonce("bench", "--help") for word in re.findall(r"--[a-z]+", command)), command
