@@ -7,7 +7,9 @@
 #   make test               builds and tests in every way; the last line is the sum
 #   make check-asan         the tests under address+undefined sanitizer only
 #   make check-tsan         the tests under thread sanitizer only
-#   make demo               a store at work, from nothing
+#   make demo               llama.cpp answers a prompt whose KV survived a kill -9, in two minutes; fetches a
+#                           prebuilt library and a model of 93 MB into ~/.cache/kvonce. Where they cannot be had:
+#   make demo-replay        a trace replayed through a store that is killed half-way
 #   make figures            the README's table; KVONCE_TRACES=DIR adds the public trace
 #   make bench              the store beside what the machine can do: 8 minutes, 14 GiB of disk;
 #                           BENCH="--dir /mnt/nvme --json" hands options on
@@ -24,7 +26,7 @@ PREFIX ?= /usr/local
 LIBDIR ?= lib
 RELEASE = build/release
 
-.PHONY: coverage fuzz soak stress all install uninstall test check check-asan check-tsan demo figures bench packages clean
+.PHONY: coverage fuzz soak stress all install uninstall test check check-asan check-tsan demo demo-replay figures bench packages clean
 
 all: $(RELEASE)/build.ninja
 	ninja -C $(RELEASE)
@@ -60,7 +62,11 @@ check-tsan: packages
 
 demo: packages
 	$(MAKE) all
-	KVONCE=$(CURDIR)/$(RELEASE)/src/cli/kvonce tools/demo.sh
+	BUILD=$(CURDIR)/$(RELEASE) tools/demo.sh
+
+demo-replay: packages
+	$(MAKE) all
+	KVONCE=$(CURDIR)/$(RELEASE)/src/cli/kvonce tools/demo-replay.sh
 
 figures: packages
 	$(MAKE) all
