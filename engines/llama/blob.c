@@ -176,6 +176,7 @@ static void read_part(reader *r, const blob_form *form, blob_part *part, blob_ce
     r->ok = r->ok && part->transposed <= 1 && layers >= 1 && layers <= BLOB_LAYERS_MAX;
     part->n_rot_k = form->rotation ? get32(r) : BLOB_ROTATION_UNKNOWN;
     part->n_rot_v = form->rotation ? get32(r) : BLOB_ROTATION_UNKNOWN;
+    r->ok = r->ok && (!form->rotation || (part->n_rot_k <= BLOB_ROW_BYTES_MAX && part->n_rot_v <= BLOB_ROW_BYTES_MAX));
     for (uint32_t i = 0; r->ok && i < layers; i++)
         read_k(r, &part->layers[i], cells->count, &cells->k_at[i]);
     for (uint32_t i = 0; r->ok && i < layers; i++)
