@@ -127,7 +127,8 @@ typedef struct kv_export {
 /* Positions first .. end - 1 of a sequence through the scratch id, or all of it where first is 0 and end -1. Into
    kv->blob. */
 bool llama_export(kvo_llama *kv, int32_t sequence, int32_t first, int32_t end, kv_export *out);
-bool llama_import(kvo_llama *kv, int32_t sequence, const uint8_t *blob, size_t bytes);
+/* COMPLETE; NO_ROOM: refused, whatever for; ENGINE: something else than all of it was taken. */
+int llama_import(kvo_llama *kv, int32_t sequence, const uint8_t *blob, size_t bytes);
 void llama_empty(kvo_llama *kv, int32_t sequence);
 bool llama_alone(kvo_llama *kv, int32_t sequence); /* no other sequence has cells */
 

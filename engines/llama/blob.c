@@ -528,7 +528,7 @@ static bool floats_finite(const uint8_t *at, size_t bytes)
     return bad == 0;
 }
 
-static bool rows_finite(int32_t number, const uint8_t *rows, size_t bytes)
+bool blob_finite(int32_t number, const uint8_t *rows, size_t bytes)
 {
     enum { F32 = 0, F16 = 1, BF16 = 30 };
     const struct type *type = find_type(number);
@@ -551,7 +551,7 @@ bool blob_rows_finite(const blob_part *part, const uint8_t *rows, uint32_t count
         const blob_layer *layer = &part->layers[i];
         const size_t k_bytes = count * (size_t)layer->k_bytes, v_bytes = count * (size_t)layer->v_bytes;
 
-        if (!rows_finite(layer->k_type, rows, k_bytes) || !rows_finite(layer->v_type, rows + k_bytes, v_bytes))
+        if (!blob_finite(layer->k_type, rows, k_bytes) || !blob_finite(layer->v_type, rows + k_bytes, v_bytes))
             return false;
         rows += k_bytes + v_bytes;
     }

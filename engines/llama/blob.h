@@ -113,7 +113,8 @@ bool blob_rows_equal(const blob_part *part, const uint8_t *a, const blob_cells *
 /* rows x columns elements to columns x rows; V from rows to a transposed blob, or back. */
 void blob_transpose(uint8_t *to, const uint8_t *from, size_t rows, size_t columns, size_t element_bytes);
 
-/* Whether `count` positions' rows hold no infinity and no NaN; of a quantised type, its scales. */
+/* Whether elements hold no infinity and no NaN; of a quantised type, its scales. And `count` positions' rows. */
+bool blob_finite(int32_t type, const uint8_t *elements, size_t bytes);
 bool blob_rows_finite(const blob_part *part, const uint8_t *rows, uint32_t count);
 
 /* A layout as bytes, for a record: how many, at most BLOB_LAYOUT_BYTES_MAX; and back: false if they are no layout. */

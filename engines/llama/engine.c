@@ -34,13 +34,15 @@ bool llama_export(kvo_llama *kv, int32_t sequence, int32_t first, int32_t end, k
 }
 
 /* The engine drops what the sequence held first. What it refuses leaves no cells. */
-bool llama_import(kvo_llama *kv, int32_t sequence, const uint8_t *blob, size_t bytes)
+int llama_import(kvo_llama *kv, int32_t sequence, const uint8_t *blob, size_t bytes)
 {
     const uint64_t begin = llama_now();
     const size_t used = kv->f.state_seq_set_data_ext(kv->context, blob, bytes, sequence, 0);
 
     kv->stat.import_ns += llama_now() - begin;
-    return used == bytes;
+    if (used != bytes && used != 0)
+        llama_log(kv, "the engine took %zu of %zu bytes", used, bytes);
+    return used == bytes ? KVO_LLAMA_COMPLETE : used == 0 ? KVO_LLAMA_NO_ROOM : KVO_LLAMA_ENGINE;
 }
 
 void llama_empty(kvo_llama *kv, int32_t sequence)

@@ -183,8 +183,9 @@ typedef enum kvo_llama_why {
     KVO_LLAMA_POSITIONS = 6,   /* the context does not hold exactly the positions it should: a gap, a
                                   duplicate, others */
     KVO_LLAMA_CHANGED = 7,     /* restore: what the context gave back was not what went in */
-    KVO_LLAMA_NOT_FINITE = 8,  /* save: infinities or NaN in K or V. Such cells poison every later decode
-                                  of this context, too: clear its memory with data */
+    KVO_LLAMA_NOT_FINITE = 8,  /* infinities or NaN in K or V. Restore: the block is removed from the store.
+                                  Save: it is not stored; such cells poison every later decode
+                                  of this context: clear its memory with data */
     KVO_LLAMA_WINDOW = 9,      /* restore: cells of the sliding window are not stored for a later end;
                                   save: they have left the context already (save at least every n_ubatch tokens) */
     KVO_LLAMA_UNKNOWN = 10,    /* the engine's export has a layout that this version does not know */

@@ -125,18 +125,40 @@ static void place(const blob_part *part, const blob_cells *where, uint8_t *blob,
                   size_t blocks, kvo_segment *segments)
 {
     for (size_t i = 0; i < blocks; i++) {
-        uint8_t *v_layer = v;
+        size_t v_layer = 0;
 
         for (uint32_t j = 0; j < part->layer_count; j++) {
             const blob_layer *layer = &part->layers[j];
             const size_t k_bytes = (size_t)tokens * layer->k_bytes, v_bytes = (size_t)tokens * layer->v_bytes;
-            uint8_t *v_to = part->transposed ? v_layer : blob + where->v_at[j];
+            uint8_t *v_to = part->transposed ? v + v_layer : blob + where->v_at[j];
 
             *segments++ = (kvo_segment){blob + where->k_at[j] + i * k_bytes, k_bytes};
             *segments++ = (kvo_segment){v_to + i * v_bytes, v_bytes};
             v_layer += blocks * v_bytes;
         }
     }
+}
+
+/* Leading blocks without infinities and NaN: what holds them was stored by somebody else, or long ago. */
+static size_t finite_blocks(const blob_part *part, const kvo_segment *segments, size_t blocks)
+{
+    for (size_t i = 0; i < blocks; i++)
+        for (uint32_t j = 0; j < part->layer_count; j++, segments += 2)
+            if (!blob_finite(part->layers[j].k_type, segments[0].base, segments[0].bytes) ||
+                !blob_finite(part->layers[j].v_type, segments[1].base, segments[1].bytes))
+                return i;
+    return blocks;
+}
+
+/* So that it is computed again. */
+static void remove_block(restoring *r, const kvo_names *names, size_t block)
+{
+    kvo_target target = {.by = KVO_BY_NAMES, .names = *names};
+
+    target.names.first = (const uint8_t *)names->first + block * NAME_BYTES;
+    target.names.count = 1;
+    (void)kvo_remove(r->kv->store, &target, KVO_SEALED, 0, NULL, NULL);
+    llama_log(r->kv, "a stored block holds infinities or NaN: removed");
 }
 
 static void turn(const blob_part *part, const blob_cells *where, uint8_t *blob, const uint8_t *v)
@@ -170,6 +192,12 @@ static size_t gather(restoring *r, uint32_t part_number, kvo_space space, size_t
             counts[i] = (uint32_t)each;
         place(part, where, kv->back.bytes, kv->blob.bytes, kv->block_tokens, count, segments);
         got = get_blocks(r, &names, &memory, why);
+        const size_t finite = finite_blocks(part, segments, got);
+        if (finite < got) {
+            remove_block(r, &names, finite);
+            *why = KVO_LLAMA_NOT_FINITE;
+            got = finite;
+        }
         if (got == count)
             turn(part, where, kv->back.bytes, kv->blob.bytes);
     }
@@ -200,7 +228,9 @@ static bool gather_all(restoring *r)
     limit = gather(r, 0, shape->space, 0, r->end, &why);
     if (limit == r->end && windowed) {
         limit = r->first + gather(r, 1, shape->window_space, r->first, r->end, &why);
-        limit = why == KVO_LLAMA_COMPLETE ? r->end : why == KVO_LLAMA_MISS || why == KVO_LLAMA_DAMAGED ? limit : 0;
+        const bool gone = why == KVO_LLAMA_MISS || why == KVO_LLAMA_DAMAGED || why == KVO_LLAMA_NOT_FINITE;
+
+        limit = why == KVO_LLAMA_COMPLETE ? r->end : gone ? limit : 0;
     }
     if (limit == r->end)
         return true;
@@ -285,7 +315,7 @@ static void give_up(restoring *r, int why)
     llama_empty(kv, r->sequence);
     if (kv->scratch >= 0)
         llama_empty(kv, kv->scratch);
-    if ((why == KVO_LLAMA_CHANGED || why == KVO_LLAMA_POSITIONS) && kv->f.memory_clear != NULL &&
+    if (why != KVO_LLAMA_NO_ROOM && why != KVO_LLAMA_SHAPE && kv->f.memory_clear != NULL &&
         llama_alone(kv, r->sequence))
         kv->f.memory_clear(kv->memory, true);
     r->end = 0;
@@ -311,10 +341,10 @@ static int put_in(restoring *r)
 {
     kvo_llama *kv = r->kv;
 
-    if (!llama_import(kv, r->sequence, kv->back.bytes, r->view->bytes)) {
-        llama_empty(kv, r->sequence);
-        return why_refused(r);
-    }
+    const int why = llama_import(kv, r->sequence, kv->back.bytes, r->view->bytes);
+
+    if (why != KVO_LLAMA_COMPLETE)
+        return why == KVO_LLAMA_NO_ROOM ? why_refused(r) : why;
     return positions_right(r) ? read_back(r) : KVO_LLAMA_POSITIONS;
 }
 
@@ -375,8 +405,10 @@ static int put_opaque(restoring *r, const uint32_t *lengths)
         const int32_t first = (int32_t)(i * kv->block_tokens), end = first + (int32_t)kv->block_tokens;
         kv_export out;
 
-        if (!llama_import(kv, kv->scratch, block, lengths[i]))
-            return why_refused(r);
+        const int why = llama_import(kv, kv->scratch, block, lengths[i]);
+
+        if (why != KVO_LLAMA_COMPLETE)
+            return why == KVO_LLAMA_NO_ROOM ? why_refused(r) : why;
         if (kv->f.memory_seq_pos_min(kv->memory, kv->scratch) != first ||
             kv->f.memory_seq_pos_max(kv->memory, kv->scratch) != end - 1)
             return KVO_LLAMA_POSITIONS;
@@ -544,6 +576,7 @@ int kvo_llama_restore(kvo_llama *kv, int32_t sequence, const int32_t *tokens, si
     r.wanted = most == 0 ? 0 : (most - 1) / kv->block_tokens;
     if (r.wanted > 0)
         restore(&r);
+    kv->chain.done = r.end < kv->chain.done ? r.end : kv->chain.done; /* the rest may have left the store */
     count_restored(&r);
     *restored = r.end * kv->block_tokens;
     if (why != NULL)

@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The adapter with an engine whose answers depend on every cell (fake.h): all forms, whole sequences and scratch ids,
+ * a sliding window, layouts that nobody knows, and random work whose every answer is compared with one computed
+ * without a cache. No weights, so it also runs under the sanitizers.
+ */
+#include "test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "fake.h"
+
+enum { TOKENS_MAX = 1200, BLOCK = 16 };
+
+static char directory[64];
+static kvo_store *store;
+static int32_t tokens[TOKENS_MAX];
+
+static const fake_options dense = {.sequences = 2, .cells = TOKENS_MAX, .batch = 64, .rotation = true, .type = 1};
+static const fake_options windowed = {.sequences = 2, .cells = TOKENS_MAX, .window = 64, .batch = 32, .rotation = true,
+                                      .type = 1};
+
+static uint64_t next(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return *state >> 33;
+}
+
+static int open_store(void **state)
+{
+    char tiers[128];
+    kvo_error error = {""};
+
+    (void)state;
+    strcpy(directory, "/tmp/kvonce-adapter.XXXXXX");
+    if (mkdtemp(directory) == NULL)
+        return -1;
+    snprintf(tiers, sizeof tiers, "dram:24M,disk:%s/store:48M", directory);
+    if (kvo_open(tiers, NULL, &store, &error) != KVO_OK) {
+        print_error("%s\n", error.text);
+        return -1;
+    }
+    uint64_t seed = 5;
+    for (int i = 0; i < TOKENS_MAX; i++)
+        tokens[i] = (int32_t)(next(&seed) % 1000);
+    return 0;
+}
+
+static int close_store(void **state)
+{
+    char command[128];
+
+    (void)state;
+    kvo_close(store, KVO_FOREVER);
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    return system(command);
+}
+
+static uint8_t model = 1;
+
+static kvo_llama *attach_with(struct llama_context *context, uint32_t stride, const char *build)
+{
+    const kvo_llama_functions functions = fake_functions();
+    uint8_t identity[KVO_LLAMA_MODEL_BYTES] = {model};
+    kvo_llama_options options = KVO_LLAMA_OPTIONS_INIT;
+    kvo_llama *kv = NULL;
+
+    options.model = identity;
+    options.block_tokens = BLOCK;
+    options.window_stride_tokens = stride;
+    options.build = build;
+    assert_int_equal(kvo_llama_open(store, context, &functions, &options, &kv, NULL), KVO_OK);
+    return kv;
+}
+
+static kvo_llama *attach(struct llama_context *context)
+{
+    return attach_with(context, 0, "a build");
+}
+
+static void detach(kvo_llama *kv, struct llama_context *context)
+{
+    assert_int_equal(kvo_llama_close(kv, KVO_FOREVER), KVO_OK);
+    fake_close(context);
+}
+
+static size_t restore(kvo_llama *kv, int32_t sequence, const int32_t *prompt, size_t count, int *why)
+{
+    size_t have = 1;
+
+    assert_int_equal(kvo_llama_restore(kv, sequence, prompt, count, &have, why), KVO_OK);
+    assert_int_equal(have % BLOCK, 0);
+    assert_true(have < count || count == 0);
+    return have;
+}
+
+/* In batches, saving after each. */
+static size_t compute(kvo_llama *kv, struct llama_context *context, int32_t sequence, const int32_t *prompt, size_t from,
+                      size_t to, uint32_t batch, int *why)
+{
+    size_t stored = 0;
+
+    while (from < to) {
+        const size_t end = to - from > batch ? from + batch : to;
+        assert_true(fake_decode(context, sequence, prompt, from, end));
+        assert_int_equal(kvo_llama_save(kv, sequence, prompt, end, &stored, why), KVO_OK);
+        from = end;
+    }
+    return stored;
+}
+
+static kvo_llama_stat stat_of(kvo_llama *kv)
+{
+    kvo_llama_stat stat = KVO_LLAMA_STAT_INIT;
+
+    assert_int_equal(kvo_llama_stat_get(kv, &stat), KVO_OK);
+    return stat;
+}
+
+/* Saves in one context, restores in another: the same answer as without a cache. */
+static void round_trip(const fake_options *from, const fake_options *to, size_t count, size_t wanted)
+{
+    struct llama_context *context = fake_open(from);
+    kvo_llama *kv = attach(context);
+    int why = -1;
+
+    assert_int_equal(compute(kv, context, 0, tokens, 0, count, from->batch, &why), count - count % BLOCK);
+    assert_int_equal(why, KVO_LLAMA_COMPLETE);
+    assert_true(fake_answer(context) == fake_right_answer(from, tokens, count));
+    detach(kv, context);
+
+    context = fake_open(to);
+    kv = attach(context);
+    assert_int_equal(restore(kv, 0, tokens, count, &why), wanted);
+    assert_true(fake_decode(context, 0, tokens, wanted, count));
+    assert_true(fake_answer(context) == fake_right_answer(to, tokens, count));
+    detach(kv, context);
+}
+
+/* ---- Dense ---------------------------------------------------------------------- */
+
+static void blocks_come_back_in_every_form(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 8; form++)
+        for (int sequences = 1; sequences <= 3; sequences++) {
+            fake_options options = dense;
+
+            model++;
+            options.rotation = (form & 1) != 0;
+            options.transposed = (form & 2) != 0;
+            options.type = (form & 4) != 0 ? 8 : 1;
+            options.sequences = (uint32_t)sequences;
+            round_trip(&options, &options, 200, 192);
+            round_trip(&options, &options, 193, 192);
+        }
+}
+
+static void builds_share_what_is_not_quantised(void **state)
+{
+    fake_options older = dense, other = dense;
+
+    (void)state;
+    older.rotation = false;
+    other.sequences = 1;
+    other.cells = 333;
+    for (int i = 0; i < 2; i++) {
+        model++;
+        round_trip(&dense, &older, 200, 192);
+        round_trip(&older, &other, 210, 208);
+        round_trip(&other, &dense, 230, 224);
+    }
+    model++;
+    older.type = other.type = 8;
+    other.rotation = true;
+    round_trip(&older, &other, 200, 0); /* rotated or not: not known */
+    round_trip(&other, &older, 200, 192); /* which saved its own before */
+}
+
+static void layouts_are_kept_apart(void **state)
+{
+    fake_options transposed = dense, quantised = dense;
+
+    (void)state;
+    model++;
+    transposed.transposed = true;
+    quantised.type = 8;
+    round_trip(&dense, &transposed, 200, 0);
+    round_trip(&transposed, &quantised, 200, 0);
+    round_trip(&quantised, &dense, 200, 192);
+}
+
+static void nothing_is_exported_twice(void **state)
+{
+    struct llama_context *context = fake_open(&dense);
+    kvo_llama *kv;
+    int why = -1;
+    size_t stored;
+
+    (void)state;
+    model++;
+    kv = attach(context);
+    compute(kv, context, 0, tokens, 0, 200, 7, &why);
+    assert_int_equal(stat_of(kv).saved_blocks, 12);
+    assert_int_equal(stat_of(kv).saves, 12); /* calls between full blocks do nothing */
+    assert_int_equal(kvo_llama_save(kv, 0, tokens, 200, &stored, &why), KVO_OK);
+    assert_int_equal(stored, 192);
+    assert_int_equal(stat_of(kv).saves, 12);
+
+    /* Another prompt with the same beginning. */
+    int32_t other[200];
+    memcpy(other, tokens, sizeof other);
+    other[100]++;
+    assert_int_equal(restore(kv, 0, other, 200, &why), 96);
+    assert_int_equal(why, KVO_LLAMA_MISS);
+    compute(kv, context, 0, other, 96, 200, 64, &why);
+    assert_int_equal(stat_of(kv).saved_blocks, 18);
+    assert_true(fake_answer(context) == fake_right_answer(&dense, other, 200));
+    detach(kv, context);
+}
+
+static void wrong_calls_are_refused(void **state)
+{
+    struct llama_context *context = fake_open(&dense);
+    kvo_llama *kv, *none = NULL;
+    kvo_llama_functions functions = fake_functions();
+    uint8_t identity[32] = {0};
+    kvo_llama_options options = KVO_LLAMA_OPTIONS_INIT;
+    fake_options other = dense;
+    kvo_error error;
+    size_t have;
+    int why = -1;
+
+    (void)state;
+    model++;
+    kv = attach(context);
+    assert_int_equal(kvo_llama_restore(kv, 1, tokens, 10, &have, NULL), KVO_E_RANGE); /* the adapter's own */
+    assert_int_equal(kvo_llama_restore(kv, -1, tokens, 10, &have, NULL), KVO_E_RANGE);
+    assert_int_equal(kvo_llama_save(kv, 2, tokens, 10, &have, NULL), KVO_E_RANGE);
+    assert_int_equal(kvo_llama_restore(kv, 0, NULL, 10, &have, NULL), KVO_E_ARGUMENT);
+    assert_int_equal(kvo_llama_restore(kv, 0, tokens, 10, NULL, NULL), KVO_E_ARGUMENT);
+    assert_int_equal(restore(kv, 0, tokens, 0, &why), 0);
+    assert_true(fake_decode(context, 0, tokens, 0, 100));
+    for (size_t count = 0; count < 120; count++) /* other tokens than the sequence holds, as far as that shows */
+        if (count != 100) {
+            assert_int_equal(kvo_llama_save(kv, 0, tokens, count, &have, &why), KVO_OK);
+            assert_int_equal(have, 0);
+            assert_int_equal(why, count < BLOCK ? KVO_LLAMA_COMPLETE : KVO_LLAMA_POSITIONS);
+        }
+    detach(kv, context);
+
+    options.model = identity;
+    other.hybrid = true;
+    context = fake_open(&other);
+    assert_int_equal(kvo_llama_open(store, context, &functions, &options, &none, &error), KVO_E_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "hybrid"));
+    fake_close(context);
+    other = dense;
+    other.apart = true;
+    context = fake_open(&other);
+    assert_int_equal(kvo_llama_open(store, context, &functions, &options, &none, &error), KVO_E_UNSUPPORTED);
+    assert_non_null(strstr(error.text, "kv_unified"));
+    functions.memory_seq_cp = NULL;
+    assert_int_equal(kvo_llama_open(store, context, &functions, &options, &none, &error), KVO_E_UNSUPPORTED);
+    functions = fake_functions();
+    options.block_tokens = 4097;
+    assert_int_equal(kvo_llama_open(store, context, &functions, &options, &none, &error), KVO_E_RANGE);
+    options.model = NULL;
+    assert_int_equal(kvo_llama_open(store, context, &functions, &options, &none, &error), KVO_E_ARGUMENT);
+    assert_null(none);
+    fake_close(context);
+    assert_int_equal(kvo_llama_bind(NULL, &functions, &error), KVO_E_UNSUPPORTED); /* this program has none */
+    assert_non_null(strstr(error.text, "llama_get_memory"));
+}
+
+/* ---- Unknown layouts --------------------------------------------------------------- */
+
+static void an_unknown_layout_is_kept_as_it_is(void **state)
+{
+    fake_options scrambled = dense, other;
+    struct llama_context *context;
+    kvo_llama *kv;
+    int why = -1;
+
+    (void)state;
+    model++;
+    scrambled.scrambled = true;
+    round_trip(&scrambled, &scrambled, 200, 192);
+    other = scrambled;
+    other.sequences = 3;
+    round_trip(&scrambled, &other, 210, 0);
+
+    context = fake_open(&scrambled);
+    kv = attach_with(context, 0, "another build");
+    assert_int_equal(restore(kv, 0, tokens, 200, &why), 0);
+    assert_int_equal(why, KVO_LLAMA_MISS);
+    detach(kv, context);
+
+    other.sequences = 1; /* cannot be cut either */
+    context = fake_open(&other);
+    kv = attach(context);
+    assert_int_equal(compute(kv, context, 0, tokens, 0, 200, 64, &why), 0);
+    assert_int_equal(why, KVO_LLAMA_UNKNOWN);
+    assert_int_equal(restore(kv, 0, tokens, 200, &why), 0);
+    assert_true(fake_decode(context, 0, tokens, 0, 200));
+    assert_true(fake_answer(context) == fake_right_answer(&other, tokens, 200));
+    detach(kv, context);
+}
+
+/* ---- A sliding window ----------------------------------------------------------------- */
+
+static void a_window_comes_back_at_any_block(void **state)
+{
+    (void)state;
+    for (uint32_t sequences = 1; sequences <= 2; sequences++) {
+        fake_options options = windowed;
+        struct llama_context *context = fake_open(&options);
+        kvo_llama *kv;
+        int why = -1;
+
+        model++;
+        options.sequences = sequences;
+        kv = attach_with(context, 1, NULL);
+        assert_int_equal(compute(kv, context, 0, tokens, 0, 500, 32, &why), 496);
+        detach(kv, context);
+        for (size_t count = 20; count < 500; count += 37) {
+            const size_t wanted = (count - 1) / BLOCK * BLOCK;
+
+            context = fake_open(&options);
+            kv = attach_with(context, 1, NULL);
+            assert_int_equal(restore(kv, 0, tokens, count, &why), wanted);
+            assert_true(fake_decode(context, 0, tokens, wanted, count));
+            assert_true(fake_answer(context) == fake_right_answer(&options, tokens, count));
+            detach(kv, context);
+        }
+    }
+}
+
+/* 496 tokens, a window of 64, ends every 256: the window's cells of 64 before 256, and of 64 before the end. */
+static void few_window_cells_are_kept(void **state)
+{
+    struct llama_context *context = fake_open(&windowed);
+    kvo_llama *kv;
+    int32_t other[500];
+    int why = -1;
+    size_t stored;
+
+    (void)state;
+    model++;
+    kv = attach(context);
+    compute(kv, context, 0, tokens, 0, 500, 32, &why);
+    assert_int_equal(kvo_llama_save_end(kv, 0, tokens, 500, &stored, &why), KVO_OK);
+    assert_int_equal(stored, 496);
+    assert_int_equal(why, KVO_LLAMA_COMPLETE);
+    kvo_llama_stat stat = stat_of(kv);
+    const uint64_t window = stat.saved_blocks - stat.saved_tokens / BLOCK;
+    printf("window cells of %u of %u tokens kept\n", (unsigned)window * BLOCK, (unsigned)stat.saved_tokens);
+    assert_int_equal(window, 64 / BLOCK + 64 / BLOCK);
+
+    assert_int_equal(restore(kv, 0, tokens, 500, &why), 496); /* the same prompt */
+    assert_int_equal(why, KVO_LLAMA_COMPLETE);
+    assert_true(fake_decode(context, 0, tokens, 496, 500));
+    assert_true(fake_answer(context) == fake_right_answer(&windowed, tokens, 500));
+
+    /* One that parts from it at 400: from 256 the first time, and from 400 for the next that does the same. */
+    memcpy(other, tokens, sizeof other);
+    other[405]++;
+    for (int time = 0; time < 3; time++) {
+        const size_t have = restore(kv, 0, other, 500, &why);
+
+        assert_int_equal(have, time == 0 ? 256 : time == 1 ? 400 : 400);
+        assert_int_equal(why, time == 0 ? KVO_LLAMA_WINDOW : KVO_LLAMA_MISS);
+        compute(kv, context, 0, other, have, 500, 32, &why);
+        assert_true(fake_answer(context) == fake_right_answer(&windowed, other, 500));
+        other[410]++;
+    }
+    detach(kv, context);
+}
+
+/* What has left the window is not there to be saved. */
+static void a_late_save_keeps_no_wrong_window(void **state)
+{
+    struct llama_context *context = fake_open(&windowed);
+    kvo_llama *kv;
+    size_t stored, have;
+    int why = -1;
+
+    (void)state;
+    model++;
+    kv = attach_with(context, 1, NULL);
+    assert_true(fake_decode(context, 0, tokens, 0, 400));
+    assert_int_equal(kvo_llama_save(kv, 0, tokens, 400, &stored, &why), KVO_OK);
+    assert_int_equal(why, KVO_LLAMA_WINDOW);
+    have = restore(kv, 0, tokens, 300, &why);
+    assert_true(fake_decode(context, 0, tokens, have, 300));
+    assert_true(fake_answer(context) == fake_right_answer(&windowed, tokens, 300));
+    detach(kv, context);
+}
+
+/* ---- Anything --------------------------------------------------------------------------- */
+
+enum { PROMPTS = 6 };
+
+/* Prompts that part from each other here and there. */
+static void make_prompts(int32_t prompts[PROMPTS][TOKENS_MAX], uint64_t *seed)
+{
+    memcpy(prompts[0], tokens, sizeof tokens);
+    for (int i = 1; i < PROMPTS; i++) {
+        memcpy(prompts[i], prompts[next(seed) % (unsigned)i], sizeof tokens);
+        for (size_t at = next(seed) % 300; at < TOKENS_MAX; at++)
+            prompts[i][at] = (int32_t)(next(seed) % 1000);
+    }
+}
+
+/* One context's life: sequences are restored, computed further in any batches, saved or not, and emptied. */
+static void live(const fake_options *options, int32_t prompts[PROMPTS][TOKENS_MAX], uint64_t *seed, uint64_t *answers,
+                 uint64_t *restored)
+{
+    struct llama_context *context = fake_open(options);
+    const kvo_llama_functions functions = fake_functions();
+    const uint32_t usable = options->sequences == 1 ? 1 : options->sequences - 1;
+    kvo_llama *kv = attach_with(context, next(seed) % 3 == 0 ? 1 : 0, "a build");
+
+    for (int step = 0; step < 12; step++) {
+        const int32_t sequence = (int32_t)(next(seed) % usable);
+        const int32_t *prompt = prompts[next(seed) % PROMPTS];
+        const size_t count = 2 + next(seed) % 300;
+        int why = -1;
+        const size_t have = restore(kv, sequence, prompt, count, &why);
+
+        *restored += have;
+        for (size_t at = have; at < count;) {
+            const size_t more = 1 + next(seed) % options->batch, end = at + more < count ? at + more : count;
+            if (!fake_decode(context, sequence, prompt, at, end))
+                break; /* no room: as an engine would, give up this sequence */
+            at = end;
+            if (next(seed) % 4 > 0)
+                assert_int_equal(kvo_llama_save(kv, sequence, prompt, at, NULL, &why), KVO_OK);
+            if (at == count) {
+                assert_true(fake_answer(context) == fake_right_answer(options, prompt, count));
+                ++*answers;
+                if (next(seed) % 2 == 0)
+                    assert_int_equal(kvo_llama_save_end(kv, sequence, prompt, count, NULL, &why), KVO_OK);
+            }
+        }
+        if (next(seed) % 3 == 0)
+            (void)functions.memory_seq_rm(functions.get_memory(context), sequence, -1, -1);
+    }
+    detach(kv, context);
+}
+
+static void random_work_gives_right_answers(void **state)
+{
+    static int32_t prompts[PROMPTS][TOKENS_MAX];
+    const char *given = getenv("KVO_TEST_SEED"), *more = getenv("KVO_TEST_ROUNDS");
+    const uint64_t first = given == NULL ? 1 : strtoull(given, NULL, 10);
+    const uint64_t rounds = more == NULL ? 40 : strtoull(more, NULL, 10);
+    uint64_t answers = 0, restored = 0;
+
+    (void)state;
+    for (uint64_t round = 0; round < rounds; round++) {
+        uint64_t seed = first + round;
+        fake_options options = next(&seed) % 2 == 0 ? dense : windowed;
+
+        print_message("KVO_TEST_SEED=%llu KVO_TEST_ROUNDS=1\n", (unsigned long long)(first + round));
+        if (round % 4 == 0)
+            model++;
+        make_prompts(prompts, &seed);
+        options.rotation = next(&seed) % 2 == 0;
+        options.transposed = next(&seed) % 4 == 0;
+        options.type = next(&seed) % 4 == 0 ? 8 : 1;
+        options.sequences = 1 + (uint32_t)(next(&seed) % 4);
+        options.cells = 300 + (uint32_t)(next(&seed) % 600);
+        live(&options, prompts, &seed, &answers, &restored);
+    }
+    printf("%llu answers after random work, %llu tokens restored, 0 wrong\n", (unsigned long long)answers,
+           (unsigned long long)restored);
+    assert_true(restored > 0 || rounds < 10);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_come_back_in_every_form),
+        cmocka_unit_test(builds_share_what_is_not_quantised),
+        cmocka_unit_test(layouts_are_kept_apart),
+        cmocka_unit_test(nothing_is_exported_twice),
+        cmocka_unit_test(wrong_calls_are_refused),
+        cmocka_unit_test(an_unknown_layout_is_kept_as_it_is),
+        cmocka_unit_test(a_window_comes_back_at_any_block),
+        cmocka_unit_test(few_window_cells_are_kept),
+        cmocka_unit_test(a_late_save_keeps_no_wrong_window),
+        cmocka_unit_test(random_work_gives_right_answers),
+    };
+
+    return cmocka_run_group_tests(tests, open_store, close_store);
+}
