@@ -134,7 +134,7 @@ static void place(const blob_part *part, const blob_cells *where, uint8_t *blob,
 
             *segments++ = (kvo_segment){blob + where->k_at[j] + i * k_bytes, k_bytes};
             *segments++ = (kvo_segment){v_to + i * v_bytes, v_bytes};
-            v_layer += blocks * v_bytes;
+            v_layer += part->transposed ? blocks * v_bytes : 0;
         }
     }
 }
