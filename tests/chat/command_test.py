@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""kvonce-llama with a real library and a real model (tools/llama-parts.sh): answers, restores, what it says when something
-is missing, and every example of its manual page.
+"""kvonce-llama with a real library and a real model (tools/llama-parts.sh): answers, restores, what it says when
+something is missing, and every example of its manual page.
 
     command_test.py KVONCE_LLAMA KVONCE [TEST]
 """
@@ -26,8 +26,8 @@ MODEL = None  # set by main()
 
 def llama(*arguments, code=0, stdin="", **environment):
     """stdout and stderr; where it fails, the one line that says why."""
-    done = subprocess.run([COMMAND, *map(str, arguments)], input=stdin, capture_output=True, text=True, errors="replace",
-                          timeout=600, env=dict(os.environ, **environment))
+    done = subprocess.run([COMMAND, *map(str, arguments)], input=stdin, capture_output=True, text=True,
+                          errors="replace", timeout=600, env=dict(os.environ, **environment))
     context = "%s: exit %d\n%s\n%s" % (arguments, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
     assert done.returncode == code, context
     if code != 0:
@@ -47,7 +47,8 @@ def prompt(folder, tokens=150, name="prompt.txt"):
 
 
 def answer(folder, path, *more, tiers=None):
-    done = llama("run", "--model", MODEL, "--store", tiers or store(folder), "--prompt-file", path, "-n", 12, "--json", *more)
+    done = llama("run", "--model", MODEL, "--store", tiers or store(folder), "--prompt-file", path, "-n", 12, "--json",
+                 *more)
     return json.loads(done[0])
 
 
@@ -70,6 +71,11 @@ def test_other_batches_blocks_and_contexts(folder):
     for more, restored in ((["--context", 1024], True), (["--batch", 100], True), (["--block", 32], False)):
         done = answer(folder, path, *more)
         assert (done["restored_tokens"] >= 2 * BLOCK) == restored, (more, done)
+    # Batches shorter than a block end on blocks, too.
+    first, second = (answer(folder, path, "--batch", 48, tiers="dram:64M,disk:%s:256M" % (folder / "short"))
+                     for _ in range(2))
+    assert first["restored_tokens"] == 0 and second["restored_tokens"] >= 2 * BLOCK, (first, second)
+    assert first["tokens"] == second["tokens"], (first, second)
     smaller = answer(folder, path, "--block", 32)
     assert smaller["restored_tokens"] == (cold["prompt_tokens"] - 1) // 32 * 32, smaller
 
@@ -123,6 +129,8 @@ def test_what_is_missing_is_one_line(folder):
             ([*good, "--threads", "0"], "whole number"),
             ([*good, "-n", "8x"], "whole number"),
             ([*good, "extra"], "one argument too many"),
+            ([*good, "--frob"], "frob"),
+            ([*good, "--threads"], "threads"),
             ([*good, "-n", "5000"], "--context"),
             (["run", "--model", path, "--store", store(folder), "--prompt-file", path], "GGUF"),
             (["run", "--model", MODEL, "--store", "dram:64M,tape:/x", "--prompt-file", path], "tape"),

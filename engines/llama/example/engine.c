@@ -35,6 +35,7 @@ typedef struct llama_chat_message {
 
 struct llama_model;
 struct llama_vocab;
+struct llama_memory_i;
 enum { LOG_ERROR = 4 }; /* ggml.h's */
 typedef void log_callback(int level, const char *text, void *context);
 
@@ -65,6 +66,8 @@ typedef struct functions {
                                    char *text, int32_t bytes);
     int32_t (*decode)(struct llama_context *context, llama_batch batch);
     float *(*get_logits_ith)(struct llama_context *context, int32_t index);
+    struct llama_memory_i *(*get_memory)(const struct llama_context *context);
+    void (*memory_clear)(struct llama_memory_i *memory, bool data);
 } functions;
 
 /* dlsym() gives a void *, which C does not turn into a pointer to a function: it is copied instead. */
@@ -80,7 +83,7 @@ static const struct {
     FUNCTION(n_seq_max),                FUNCTION(model_get_vocab),          FUNCTION(vocab_n_tokens),
     FUNCTION(vocab_is_eog),             FUNCTION(tokenize),                 FUNCTION(token_to_piece),
     FUNCTION(model_chat_template),      FUNCTION(chat_apply_template),      FUNCTION(decode),
-    FUNCTION(get_logits_ith),
+    FUNCTION(get_logits_ith),           FUNCTION(get_memory),               FUNCTION(memory_clear),
 };
 
 struct engine {
@@ -464,6 +467,14 @@ int engine_decode(engine *self, int32_t sequence, const int32_t *tokens, size_t 
                          .seq_id = self->sequences, .logits = self->wanted};
     memcpy(&batch.token, &tokens, sizeof tokens); /* it only reads them */
     return self->call.decode(self->context, batch);
+}
+
+int engine_warm_up(engine *self)
+{
+    const int32_t token = 0;
+    int status = engine_decode(self, 0, &token, 1, 0);
+    self->call.memory_clear(self->call.get_memory(self->context), true);
+    return status;
 }
 
 const float *engine_logits(const engine *self)

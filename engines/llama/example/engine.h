@@ -77,6 +77,8 @@ char *engine_chat(const engine *engine, const char *const *roles, const char *co
  * Logits are made for the last one. 0; 1: no room in the context; else an error of the library.
  */
 int engine_decode(engine *engine, int32_t sequence, const int32_t *tokens, size_t count, size_t position);
+/* Decodes a token and forgets it: a model's first decode takes long, since its weights come from the file then. */
+int engine_warm_up(engine *engine);
 /* Of the last token decoded; engine_vocabulary() of them, valid until the next decode. */
 const float *engine_logits(const engine *engine);
 /* The likeliest next token; the lowest id among equals. */

@@ -221,6 +221,8 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], commands[i].name) != 0) {
             continue;
         }
+        static char program[] = "kvonce-llama";
+        argv[1] = program; /* for getopt's messages */
         if (read_options(argc - 1, argv + 1, &settings) != 0) {
             return 2;
         }

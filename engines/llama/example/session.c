@@ -40,11 +40,12 @@ static size_t batch_end(const session *self, size_t have, size_t count)
 {
     size_t block = self->settings->block_tokens;
     size_t most = engine_batch_tokens(self->engine);
-    size_t step = most < block ? most : most - most % block;
+    size_t step = most < block ? block : most - most % block;
     size_t end = have - have % step + step;
     size_t tail = (count - 1) / block * block;
     size_t last = have < tail ? tail : count;
-    return end < last ? end : last;
+    end = end < last ? end : last;
+    return end - have > most ? have + most : end;
 }
 
 /* Decodes tokens[have .. count) and saves what is new. */
@@ -109,9 +110,10 @@ int answer(session *self, const char *text, answered *result)
     *result = (answered){.begin_ns = now_ns()};
     size_t answer_most = self->settings->answer_tokens;
     int32_t *tokens = engine_tokenize(self->engine, text, strlen(text), 1, &result->prompt_count);
-    result->tokens = tokens == NULL ? NULL : realloc(tokens, (result->prompt_count + answer_most + 1) * sizeof *tokens);
+    int32_t *longer = tokens == NULL ? NULL : realloc(tokens, (result->prompt_count + answer_most) * sizeof *tokens);
+    result->tokens = longer != NULL ? longer : tokens;
     result->text = malloc(answer_most * 256 + 1);
-    if (result->tokens == NULL || result->text == NULL) {
+    if (longer == NULL || result->text == NULL) {
         return fail("out of memory");
     }
     result->text[0] = 0;
@@ -201,7 +203,7 @@ int open_session(session *self, const setup *settings)
     if (self->engine == NULL || (settings->store != NULL && open_store(self, &error) != KVO_OK)) {
         return fail("%s", error.text);
     }
-    return 0;
+    return engine_warm_up(self->engine) == 0 ? 0 : fail("%s: the first decode fails", settings->engine.model);
 }
 
 /* Call three: close. What was saved goes to disk first; who kills the process before that loses the last block or
