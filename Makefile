@@ -13,6 +13,7 @@
 #   make figures            the README's table; KVONCE_TRACES=DIR adds the public trace
 #   make bench              the store beside what the machine can do: 8 minutes, 14 GiB of disk;
 #                           BENCH="--dir /mnt/nvme --json" hands options on
+#   make bench-llama        the stock llama-server and kvonce's adapter on the same prompt: docs/llama.md's table
 #   make stress             eight threads over queues: 10 minutes, and 1 under thread sanitizer
 #   make soak               10,000 kills of a process at work (SOAK_KILLS=N others, SOAK_SECONDS=N as long as that
 #                           instead), then power cuts, simulated crashes and flipped bits, 20 times what
@@ -26,7 +27,7 @@ PREFIX ?= /usr/local
 LIBDIR ?= lib
 RELEASE = build/release
 
-.PHONY: coverage fuzz soak stress all install uninstall test check check-asan check-tsan demo demo-replay figures bench packages clean
+.PHONY: coverage fuzz soak stress all install uninstall test check check-asan check-tsan demo demo-replay figures bench bench-llama packages clean
 
 all: $(RELEASE)/build.ninja
 	ninja -C $(RELEASE)
@@ -75,6 +76,12 @@ figures: packages
 bench: packages
 	$(MAKE) all
 	$(RELEASE)/src/cli/kvonce bench $(BENCH)
+
+bench-llama: packages
+	$(MAKE) all
+	parts=$$(tools/llama-parts.sh) && eval "$$parts" && \
+	    export KVONCE_LLAMA_LIB KVONCE_LLAMA_MODEL KVONCE_LLAMA_SERVER && \
+	    python3 tools/llama_baseline.py $(CURDIR)/$(RELEASE)
 
 stress: packages
 	test -d build/plain || meson setup build/plain --werror
