@@ -230,7 +230,9 @@ void llama_write_ahead(kvo_llama *kv, const kvo_names *names, bool counted)
     if (pending == NULL)
         return;
     pending->counted = counted;
-    if (kvo_submit_sync(kv->queue, &target, KVO_WRITTEN, WRITE_NS, pending->answers, pending, &job) != KVO_OK) {
+    const int status = kvo_submit_sync(kv->queue, &target, KVO_WRITTEN, WRITE_NS, pending->answers, pending, &job);
+    if (status != KVO_OK) {
+        kv->no_medium = status == KVO_E_UNSUPPORTED;
         free(pending); /* the store writes it when it needs the room */
         return;
     }

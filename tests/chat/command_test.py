@@ -107,6 +107,14 @@ def test_a_chat_restores_its_earlier_turns(folder):
     assert later[0] >= 2 * BLOCK and later[1] >= restored[1], report
 
 
+def test_a_store_in_memory_alone_is_enough_for_a_chat(folder):
+    out, report = llama("chat", "--model", MODEL, "--store", "dram:64M", "--prompt-file", prompt(folder), "-n", 4,
+                        stdin="What is a tier?\nAnd a wrapper?\n")
+    restored = [int(number) for number in re.findall(r"restored (\d+) of", report)]
+    assert out and len(restored) == 2 and restored[1] >= 2 * BLOCK, report
+    assert "not everything" not in report, report
+
+
 def test_raw_and_standard_input(folder):
     count = int(llama("count", "--model", MODEL, "--prompt-file", "-", stdin="Name three colours.")[0])
     raw = int(llama("count", "--model", MODEL, "--prompt-file", "-", "--raw", stdin="Name three colours.")[0])
