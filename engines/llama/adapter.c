@@ -151,7 +151,7 @@ static int look_at_context(kvo_llama *kv, kvo_error *error)
         return fail(error, KVO_E_UNSUPPORTED, "this context has no memory of a sequence");
     if (model != NULL && ((kv->f.model_is_recurrent != NULL && kv->f.model_is_recurrent(model)) ||
                           (kv->f.model_is_hybrid != NULL && kv->f.model_is_hybrid(model))))
-        return fail(error, KVO_E_UNSUPPORTED, "recurrent and hybrid models have a state that cannot be cut into blocks");
+        return fail(error, KVO_E_UNSUPPORTED, "recurrent and hybrid models have a state that cannot be cut");
     if (sized && kv->sequences > 1 && kv->f.n_ctx_seq(kv->context) != kv->f.n_ctx(kv->context))
         return fail(error, KVO_E_UNSUPPORTED,
                     "each sequence of this context has a cache of its own: set kv_unified, or n_seq_max to 1");

@@ -404,8 +404,8 @@ static void take_plain(uint8_t *to, const uint8_t *from, size_t row_bytes, const
 }
 
 /* `from`: elements, each of all cells. Element by element, so that reads run along the blob. */
-static void take_transposed(uint8_t *to, const uint8_t *from, const blob_layer *layer, size_t all, const uint32_t *cells,
-                            uint32_t count)
+static void take_transposed(uint8_t *to, const uint8_t *from, const blob_layer *layer, size_t all,
+                            const uint32_t *cells, uint32_t count)
 {
     const size_t width = layer->v_element_bytes;
 
@@ -437,51 +437,54 @@ void blob_take_rows(const uint8_t *blob, const blob_part *part, const blob_cells
     }
 }
 
-static bool plain_equal(const uint8_t *a, const uint8_t *b, size_t row_bytes, const uint32_t *cells, uint32_t count)
+void blob_put_rows(uint8_t *blob, const blob_part *part, const blob_cells *where, const uint8_t *rows)
 {
+    for (uint32_t i = 0; where->count > 0 && i < part->layer_count; i++) {
+        const blob_layer *layer = &part->layers[i];
+        const size_t k_bytes = where->count * (size_t)layer->k_bytes, v_bytes = where->count * (size_t)layer->v_bytes;
+
+        memcpy(blob + where->k_at[i], rows, k_bytes);
+        if (part->transposed)
+            blob_transpose(blob + where->v_at[i], rows + k_bytes, where->count, layer->v_bytes / layer->v_element_bytes,
+                           layer->v_element_bytes);
+        else
+            memcpy(blob + where->v_at[i], rows + k_bytes, v_bytes);
+        rows += k_bytes + v_bytes;
+    }
+}
+
+static bool plain_equal(const uint8_t *a, const uint8_t *b, size_t row_bytes, const uint32_t *cells, uint32_t count,
+                        bool row)
+{
+    if (row)
+        return memcmp(a, b + cells[0] * row_bytes, count * row_bytes) == 0;
     for (uint32_t i = 0; i < count; i++)
         if (memcmp(a + i * row_bytes, b + cells[i] * row_bytes, row_bytes) != 0)
             return false;
     return true;
 }
 
-static bool transposed_equal(const uint8_t *a, const uint8_t *b, const blob_layer *layer, const uint32_t *cells,
-                             uint32_t count)
+bool blob_rows_equal(const blob_part *part, const uint8_t *a, const blob_cells *a_where, uint32_t first,
+                     const uint8_t *b, const blob_cells *b_where, const uint32_t *cells, uint32_t count)
 {
-    const size_t width = layer->v_element_bytes, line = count * width;
+    const bool row = in_a_row(cells, count);
+    bool equal = true;
 
-    for (size_t at = 0; at < layer->v_bytes; at += width, a += line, b += line)
-        if (!plain_equal(a, b, width, cells, count))
-            return false;
-    return true;
-}
-
-bool blob_rows_equal(const blob_part *part, const uint8_t *a, const blob_cells *a_where, const uint8_t *b,
-                     const blob_cells *b_where, const uint32_t *cells)
-{
-    const uint32_t count = a_where->count;
-
-    if (count != b_where->count)
-        return false;
-    const bool same_order = count == 0 || (cells[0] == 0 && in_a_row(cells, count));
-
-    for (uint32_t i = 0; count > 0 && i < part->layer_count; i++) {
+    for (uint32_t i = 0; equal && count > 0 && i < part->layer_count; i++) {
         const blob_layer *layer = &part->layers[i];
-        const uint8_t *ak = a + a_where->k_at[i], *bk = b + b_where->k_at[i];
         const uint8_t *av = a + a_where->v_at[i], *bv = b + b_where->v_at[i];
-        bool equal;
+        /* Lines of elements of all cells, or one line of rows. */
+        const size_t width = part->transposed ? layer->v_element_bytes : layer->v_bytes;
 
-        if (same_order)
-            equal = memcmp(ak, bk, count * (size_t)layer->k_bytes) == 0 &&
-                    memcmp(av, bv, count * (size_t)layer->v_bytes) == 0;
-        else
-            equal = plain_equal(ak, bk, layer->k_bytes, cells, count) &&
-                    (part->transposed ? transposed_equal(av, bv, layer, cells, count)
-                                      : plain_equal(av, bv, layer->v_bytes, cells, count));
-        if (!equal)
-            return false;
+        equal = plain_equal(a + a_where->k_at[i] + first * (size_t)layer->k_bytes, b + b_where->k_at[i], layer->k_bytes,
+                            cells, count, row);
+        for (size_t at = 0; equal && at < layer->v_bytes; at += width) {
+            equal = plain_equal(av + first * width, bv, width, cells, count, row);
+            av += a_where->count * width;
+            bv += b_where->count * width;
+        }
     }
-    return true;
+    return equal;
 }
 
 /* In tiles, whose rows and columns stay in the nearest cache. */

@@ -106,9 +106,13 @@ size_t blob_token_bytes(const blob_part *part);
 void blob_take_rows(const uint8_t *blob, const blob_part *part, const blob_cells *where, const uint32_t *cells,
                     uint32_t count, uint8_t *rows);
 
-/* Whether two blobs of one layout hold the same rows in a part: cell i of `a` and cell cells[i] of `b`, all cells of both. */
-bool blob_rows_equal(const blob_part *part, const uint8_t *a, const blob_cells *a_where, const uint8_t *b,
-                     const blob_cells *b_where, const uint32_t *cells);
+/* The reverse, for all cells of a blob that blob_compose() made. */
+void blob_put_rows(uint8_t *blob, const blob_part *part, const blob_cells *where, const uint8_t *rows);
+
+/* Whether two blobs of one layout hold the same rows in a part: of `a` the cells first .. first + count - 1, of `b`
+   those that `cells` names. */
+bool blob_rows_equal(const blob_part *part, const uint8_t *a, const blob_cells *a_where, uint32_t first,
+                     const uint8_t *b, const blob_cells *b_where, const uint32_t *cells, uint32_t count);
 
 /* rows x columns elements to columns x rows; V from rows to a transposed blob, or back. */
 void blob_transpose(uint8_t *to, const uint8_t *from, size_t rows, size_t columns, size_t element_bytes);

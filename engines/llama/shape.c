@@ -35,7 +35,6 @@ typedef struct description {
 
 static bool describe(const kvo_llama *kv, const kv_shape *shape, uint32_t part, description *out)
 {
-    static uint8_t const nothing[1];
     const blob_part *rows = &shape->layout.parts[part];
     const bool opaque = shape->kind == KVO_LLAMA_OPAQUE;
     uint8_t *layout = malloc(BLOB_LAYOUT_BYTES_MAX);
@@ -45,7 +44,7 @@ static bool describe(const kvo_llama *kv, const kv_shape *shape, uint32_t part, 
         return false;
     const kv_piece pieces[] = {{layout, opaque ? 0 : blob_layout_write(&shape->layout, layout)},
                             {&shape->sequences, opaque ? sizeof shape->sequences : 0},
-                            {opaque ? (const void *)&shape->block_bytes : nothing, opaque ? sizeof shape->block_bytes : 0}};
+                            {&shape->block_bytes, opaque ? sizeof shape->block_bytes : 0}};
     const bool ok = llama_digest(pieces, sizeof pieces / sizeof *pieces, out->extra);
 
     free(layout);

@@ -97,8 +97,8 @@ static size_t restore(kvo_llama *kv, int32_t sequence, const int32_t *prompt, si
 }
 
 /* In batches, saving after each. */
-static size_t compute(kvo_llama *kv, struct llama_context *context, int32_t sequence, const int32_t *prompt, size_t from,
-                      size_t to, uint32_t batch, int *why)
+static size_t compute(kvo_llama *kv, struct llama_context *context, int32_t sequence, const int32_t *prompt,
+                      size_t from, size_t to, uint32_t batch, int *why)
 {
     size_t stored = 0;
 
@@ -179,6 +179,27 @@ static void builds_share_what_is_not_quantised(void **state)
     round_trip(&other, &older, 200, 192); /* which saved its own before */
 }
 
+/* Of a build that does not say whether quantised rows are rotated, only its own are of use. */
+static void what_is_not_told_is_bound_to_the_build(void **state)
+{
+    fake_options older = dense;
+    struct llama_context *context;
+    kvo_llama *kv;
+    int why = -1;
+
+    (void)state;
+    model++;
+    older.type = 8;
+    older.rotation = false;
+    round_trip(&older, &older, 200, 192);
+    context = fake_open(&older);
+    kv = attach_with(context, 0, "another build");
+    assert_int_equal(restore(kv, 0, tokens, 200, &why), 0);
+    assert_int_equal(compute(kv, context, 0, tokens, 0, 200, 64, &why), 192);
+    assert_int_equal(stat_of(kv).existing_blocks, 0);
+    detach(kv, context);
+}
+
 static void layouts_are_kept_apart(void **state)
 {
     fake_options transposed = dense, quantised = dense;
@@ -218,6 +239,40 @@ static void nothing_is_exported_twice(void **state)
     compute(kv, context, 0, other, 96, 200, 64, &why);
     assert_int_equal(stat_of(kv).saved_blocks, 18);
     assert_true(fake_answer(context) == fake_right_answer(&dense, other, 200));
+    detach(kv, context);
+}
+
+/* Without a restore that would tell what is stored. */
+static void prompts_are_saved_in_turns(void **state)
+{
+    fake_options three = dense;
+    struct llama_context *context;
+    kvo_llama *kv;
+    int32_t other[200];
+    int why = -1;
+    size_t stored;
+
+    (void)state;
+    model++;
+    three.sequences = 3;
+    context = fake_open(&three);
+    kv = attach(context);
+    memcpy(other, tokens, sizeof other);
+    other[40]++;
+    for (size_t at = 0; at < 200; at += 40)
+        for (int32_t sequence = 0; sequence < 2; sequence++) {
+            const int32_t *prompt = sequence == 0 ? tokens : other;
+            assert_true(fake_decode(context, sequence, prompt, at, at + 40));
+            assert_int_equal(kvo_llama_save(kv, sequence, prompt, at + 40, &stored, &why), KVO_OK);
+            assert_int_equal(stored, (at + 40) / BLOCK * BLOCK);
+        }
+    assert_int_equal(stat_of(kv).saved_blocks, 12 + 12 - 2);
+    for (int32_t sequence = 0; sequence < 2; sequence++) {
+        const int32_t *prompt = sequence == 0 ? tokens : other;
+        assert_int_equal(restore(kv, sequence, prompt, 200, &why), 192);
+        assert_true(fake_decode(context, sequence, prompt, 192, 200));
+        assert_true(fake_answer(context) == fake_right_answer(&three, prompt, 200));
+    }
     detach(kv, context);
 }
 
@@ -456,7 +511,7 @@ static void random_work_gives_right_answers(void **state)
     static int32_t prompts[PROMPTS][TOKENS_MAX];
     const char *given = getenv("KVO_TEST_SEED"), *more = getenv("KVO_TEST_ROUNDS");
     const uint64_t first = given == NULL ? 1 : strtoull(given, NULL, 10);
-    const uint64_t rounds = more == NULL ? 40 : strtoull(more, NULL, 10);
+    const uint64_t rounds = more == NULL ? (TEST_SANITIZES_THREADS ? 15 : 150) : strtoull(more, NULL, 10);
     uint64_t answers = 0, restored = 0;
 
     (void)state;
@@ -485,8 +540,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_come_back_in_every_form),
         cmocka_unit_test(builds_share_what_is_not_quantised),
+        cmocka_unit_test(what_is_not_told_is_bound_to_the_build),
         cmocka_unit_test(layouts_are_kept_apart),
         cmocka_unit_test(nothing_is_exported_twice),
+        cmocka_unit_test(prompts_are_saved_in_turns),
         cmocka_unit_test(wrong_calls_are_refused),
         cmocka_unit_test(an_unknown_layout_is_kept_as_it_is),
         cmocka_unit_test(a_window_comes_back_at_any_block),

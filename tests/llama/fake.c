@@ -10,6 +10,7 @@ enum { LAYERS = 3, ROW = 68, ROW_F16 = 32 };
 typedef struct cell {
     int32_t position; /* -1: free */
     uint32_t sequences; /* bits */
+    uint64_t sum;       /* of all its rows */
     uint8_t k[LAYERS][ROW], v[LAYERS][ROW];
 } cell;
 
@@ -51,7 +52,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
 
 static uint64_t sum_rows(const cell *c, size_t bytes)
 {
-    uint64_t sum = (uint64_t)c->position;
+    uint64_t sum = 1;
 
     for (int layer = 0; layer < LAYERS; layer++)
         for (size_t i = 0; i < bytes; i++)
@@ -68,19 +69,42 @@ static void fill_rows(cell *c, uint64_t seed, size_t bytes)
             c->k[layer][i] = (uint8_t)(seed >> 20 & 0x3f);
             c->v[layer][i] = (uint8_t)(seed >> 40 & 0x3f);
         }
+    c->sum = sum_rows(c, bytes);
 }
 
-static bool visible(const struct llama_context *context, size_t cache, const cell *c, int32_t sequence, int32_t position)
+static bool visible(const struct llama_context *context, size_t cache, const cell *c, int32_t sequence,
+                    int32_t position)
 {
     return c->position >= 0 && (c->sequences >> sequence & 1) != 0 && c->position < position &&
            (cache == 0 || c->position > position - (int32_t)context->options.window);
 }
 
-static cell *take_cell(struct llama_memory_i *cache)
+/* The last position of the one sequence that has a cell; -1: several have it. */
+static int32_t last_of_owner(const struct llama_memory_i *cache, uint32_t sequences)
 {
+    int32_t last = -1;
+
+    if ((sequences & (sequences - 1)) != 0)
+        return -1;
+    for (uint32_t i = 0; i < cache->count; i++)
+        if (cache->cells[i].position > last && (cache->cells[i].sequences & sequences) != 0)
+            last = cache->cells[i].position;
+    return last;
+}
+
+/* A free cell, or one that its sequence's next token will not see. */
+static cell *take_cell(struct llama_context *context, size_t number)
+{
+    struct llama_memory_i *cache = &context->caches[number];
+
     for (uint32_t i = 0; i < cache->count; i++)
         if (cache->cells[i].position < 0)
             return &cache->cells[i];
+    for (uint32_t i = 0; number > 0 && i < cache->count; i++) {
+        cell *c = &cache->cells[i];
+        if (c->position <= last_of_owner(cache, c->sequences) + 1 - (int32_t)context->options.window)
+            return c;
+    }
     return NULL;
 }
 
@@ -92,10 +116,10 @@ static bool compute(struct llama_context *context, int32_t sequence, int32_t tok
     for (size_t i = 0; i < cache_count(context); i++)
         for (uint32_t j = 0; j < context->caches[i].count; j++)
             if (visible(context, i, &context->caches[i].cells[j], sequence, position))
-                sum += sum_rows(&context->caches[i].cells[j], row_bytes(context));
+                sum += mix(context->caches[i].cells[j].sum, (uint64_t)context->caches[i].cells[j].position);
     sum = mix(mix(sum, (uint64_t)token), (uint64_t)position);
     for (size_t i = 0; i < cache_count(context); i++) {
-        cell *c = take_cell(&context->caches[i]);
+        cell *c = take_cell(context, i);
         if (c == NULL)
             return false;
         c->position = position;
@@ -315,7 +339,8 @@ static void write_cache(struct llama_context *context, stream *s, struct llama_m
     free(cells);
 }
 
-static bool read_cells(stream *s, struct llama_memory_i *cache, int32_t sequence, cell **cells, uint32_t count)
+static bool read_cells(struct llama_context *context, stream *s, size_t number, int32_t sequence, cell **cells,
+                       uint32_t count)
 {
     for (uint32_t i = 0; i < count && s->ok; i++) {
         uint32_t position = 0, old_sequence = 0;
@@ -323,7 +348,7 @@ static bool read_cells(stream *s, struct llama_memory_i *cache, int32_t sequence
         pass(s, &position, sizeof position);
         expect32(s, 1);
         pass(s, &old_sequence, sizeof old_sequence);
-        cells[i] = take_cell(cache);
+        cells[i] = take_cell(context, number);
         s->ok = s->ok && cells[i] != NULL && position <= INT32_MAX;
         if (s->ok) {
             cells[i]->position = (int32_t)position;
@@ -333,8 +358,9 @@ static bool read_cells(stream *s, struct llama_memory_i *cache, int32_t sequence
     return s->ok;
 }
 
-static void read_cache(struct llama_context *context, stream *s, struct llama_memory_i *cache, int32_t sequence)
+static void read_cache(struct llama_context *context, stream *s, size_t number, int32_t sequence)
 {
+    const struct llama_memory_i *cache = &context->caches[number];
     uint32_t count = 0;
     cell **cells;
 
@@ -342,8 +368,10 @@ static void read_cache(struct llama_context *context, stream *s, struct llama_me
     pass(s, &count, sizeof count);
     s->ok = s->ok && count <= cache->count;
     cells = malloc((cache->count + 1) * sizeof *cells);
-    if (s->ok && count > 0 && read_cells(s, cache, sequence, cells, count))
+    if (s->ok && count > 0 && read_cells(context, s, number, sequence, cells, count))
         pass_rows(context, s, cells, count);
+    for (uint32_t i = 0; i < count && s->ok; i++)
+        cells[i]->sum = sum_rows(cells[i], row_bytes(context));
     free(cells);
 }
 
@@ -369,7 +397,8 @@ static size_t get_data(struct llama_context *context, uint8_t *to, size_t bytes,
     return get_size(context, sequence, flags) > bytes ? 0 : write_state(context, to, sequence);
 }
 
-static size_t set_data(struct llama_context *context, const uint8_t *from, size_t bytes, int32_t sequence, uint32_t flags)
+static size_t set_data(struct llama_context *context, const uint8_t *from, size_t bytes, int32_t sequence,
+                       uint32_t flags)
 {
     stream s = {.from = from, .bytes = bytes, .ok = true};
     uint32_t old_sequence = 0;
@@ -379,7 +408,7 @@ static size_t set_data(struct llama_context *context, const uint8_t *from, size_
     expect32(&s, MAGIC ^ (context->options.scrambled ? 1u : 0u));
     pass(&s, &old_sequence, sizeof old_sequence);
     for (size_t i = 0; i < cache_count(context); i++)
-        read_cache(context, &s, &context->caches[i], sequence);
+        read_cache(context, &s, i, sequence);
     if (s.ok)
         return s.at;
     (void)seq_rm(context->caches, sequence, -1, -1);

@@ -256,7 +256,8 @@ static int blobs_on_their_way_in(void *argument)
     import_case(&rig, learned, (struct fault){.what = POKE, .at = 16 + 12 * 100, .count = 4, .value = 99});
     import_case(&rig, learned, (struct fault){.what = POKE, .at = 16 + 12 * 100, .count = 4, .value = 900});
     import_case(&rig, learned, (struct fault){.what = POKE, .at = 16 + 12 * (FULL - 1), .count = 4, .value = FULL - 2});
-    import_case(&rig, learned, (struct fault){.what = SWAP, .at = 16 + 12 * 64, .count = 12 * 64, .value = 16 + 12 * 192});
+    import_case(&rig, learned,
+                (struct fault){.what = SWAP, .at = 16 + 12 * 64, .count = 12 * 64, .value = 16 + 12 * 192});
     /* NaN, as halves, in the first layer's K and the last one's V. */
     import_case(&rig, learned, (struct fault){.what = POKE, .at = meta_bytes() + 512, .count = 2, .value = 0x7e00});
     import_case(&rig, learned, (struct fault){.what = POKE, .at = bytes - 64, .count = 2, .value = 0x7e00});
@@ -264,8 +265,8 @@ static int blobs_on_their_way_in(void *argument)
     CHECK(restore(&rig, &why) == FULL);
 
     const kvo_llama_stat stat = rig_stat(&rig); /* of the last adapter */
-    printf("into the engine, %s: %u faults, %u harmless, 0 wrong rows; refused %u, engine %u, positions %u, changed %u, "
-           "shape %u\n", learned ? "layout known" : "layout not known", cases, restored_cases,
+    printf("into the engine, %s: %u faults, %u harmless, 0 wrong rows; refused %u, engine %u, positions %u, "
+           "changed %u, shape %u\n", learned ? "layout known" : "layout not known", cases, restored_cases,
            (unsigned)stat.restore_why[KVO_LLAMA_NO_ROOM], (unsigned)stat.restore_why[KVO_LLAMA_ENGINE],
            (unsigned)stat.restore_why[KVO_LLAMA_POSITIONS], (unsigned)stat.restore_why[KVO_LLAMA_CHANGED],
            (unsigned)stat.restore_why[KVO_LLAMA_SHAPE]);
@@ -362,8 +363,9 @@ static int blobs_on_their_way_out(void *argument)
         }
         for (size_t cut = 1; cut < 1u << 20; cut *= 9)
             export_case(&rig, (struct fault){.what = CUT, .count = cut, .skip = skip});
-        export_case(&rig, (struct fault){.what = POKE, .at = head + 12 + 640, .count = 2, .value = 0x7e00, .skip = skip});
-        export_case(&rig, (struct fault){.what = POKE, .at = head + 12 + 640, .count = 2, .value = 0xfc00, .skip = skip});
+        for (uint64_t value = 0x7e00; value <= 0xfc00; value += 0xfc00 - 0x7e00) /* NaN, minus infinity */
+            export_case(&rig,
+                        (struct fault){.what = POKE, .at = head + 652, .count = 2, .value = value, .skip = skip});
         export_case(&rig, (struct fault){.what = POKE, .at = 16 + 12 * 7, .count = 4, .value = 6, .skip = skip});
     }
     export_case(&rig, (struct fault){.what = LONGER, .count = 100});

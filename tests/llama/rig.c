@@ -65,6 +65,7 @@ void rig_attach(struct rig *rig)
     options.salt = rig->setup.salt;
     options.salt_bytes = rig->setup.salt == NULL ? 0 : strlen(rig->setup.salt);
     options.block_tokens = rig->setup.block_tokens;
+    options.window_stride_tokens = rig->setup.window_stride_tokens;
     options.on_log = on_log;
     if (kvo_llama_open(rig->store, engine_context(rig->engine), &rig->functions, &options, &rig->kv, &error) != KVO_OK)
         rig_fail(__FILE__, __LINE__, error.text);

@@ -26,9 +26,9 @@ struct setup {
     const char *settings;
     const char *salt;
     uint8_t model_byte;  /* of a made-up identity */
-    uint32_t block_tokens;
+    uint32_t block_tokens, window_stride_tokens;
 };
-#define SETUP_INIT {NULL, NULL, {1, -1, -1, 1, -1}, 2, 1024, 0, NULL, NULL, 1, 0}
+#define SETUP_INIT {NULL, NULL, {1, -1, -1, 1, -1}, 2, 1024, 0, NULL, NULL, 1, 0, 0}
 
 struct rig {
     engine *engine;
