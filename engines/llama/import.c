@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define READ_TOKENS 256
+
 static bool positions_right(const restoring *r)
 {
     kvo_llama *kv = r->kv;
@@ -15,35 +17,29 @@ static bool positions_right(const restoring *r)
     return kv->f.memory_seq_pos_max(kv->memory, r->sequence) == tokens - 1 && first >= 0 && first <= latest;
 }
 
-/* Of the window's part, what is older than the window may have left already. */
-static uint32_t first_to_compare(const restoring *r, uint32_t part)
-{
-    const size_t tokens = r->end * r->kv->block_tokens;
-
-    return part == 0 || !r->steps ? 0 : (uint32_t)(tokens > r->kv->window ? tokens - r->kv->window : 0);
-}
-
-/* Every cell that was put in, once, and no other; with the bytes that were put in. */
-static int compare_back(restoring *r, const kv_export *out)
+/* Positions from .. end - 1 of a read-back: every cell that was put in, once, and no other, with the bytes that were
+   put in. Where cells went in step by step, those older than the window may have left already. */
+static int compare_back(restoring *r, const kv_export *out, int64_t from, int64_t end, uint32_t *cells)
 {
     kvo_llama *kv = r->kv;
-    const kv_shape *shape = kv->shape;
-    uint32_t *cells = malloc(((size_t)r->view->parts[0].count + 1) * sizeof *cells);
-    int why = cells == NULL ? KVO_LLAMA_ENGINE : KVO_LLAMA_COMPLETE;
+    const int64_t window_at = (int64_t)r->end * kv->block_tokens - kv->window;
 
-    for (uint32_t i = 0; why == KVO_LLAMA_COMPLETE && i < shape->layout.part_count; i++) {
+    for (uint32_t i = 0; i < kv->shape->layout.part_count; i++) {
         const blob_cells *in = &r->view->parts[i], *back = &r->back_view->parts[i];
-        const uint32_t from = first_to_compare(r, i), count = in->count - from;
-        const int32_t first = (int32_t)from + (i == 0 ? 0 : (int32_t)(r->first * kv->block_tokens));
+        const int64_t in_at = i == 0 ? 0 : (int64_t)(r->first * kv->block_tokens);
+        const bool moved = i > 0 && r->steps;
+        const int64_t wanted_at = moved && window_at > in_at ? window_at : in_at;
+        const int64_t first = from > wanted_at ? from : wanted_at;
+        const uint32_t count = first < end ? (uint32_t)(end - first) : 0;
 
-        if ((!r->steps && back->count != in->count) ||
-            !blob_find(out->blob, &r->form, r->back_view, i, first, count, cells))
-            why = KVO_LLAMA_POSITIONS;
-        else if (!blob_rows_equal(&shape->layout.parts[i], kv->back.bytes, in, from, out->blob, back, cells, count))
-            why = KVO_LLAMA_CHANGED;
+        if ((!moved && back->count != count) ||
+            !blob_find(out->blob, &r->form, r->back_view, i, (int32_t)first, count, cells))
+            return KVO_LLAMA_POSITIONS;
+        if (!blob_rows_equal(&kv->shape->layout.parts[i], kv->back.bytes, in, (uint32_t)(first - in_at), out->blob,
+                             back, cells, count))
+            return KVO_LLAMA_CHANGED;
     }
-    free(cells);
-    return why;
+    return KVO_LLAMA_COMPLETE;
 }
 
 /* Whether the context is of the shape that was tried. */
@@ -56,26 +52,52 @@ static bool is_shape(kvo_llama *kv, const blob_form *form, const blob_layout *la
     return same;
 }
 
+/* Reads the plan of an export; where the shape is only tried, the export must show it. */
+static bool plan_of(restoring *r, const kv_export *out, bool probe)
+{
+    kvo_llama *kv = r->kv;
+    blob_form form;
+
+    if (probe)
+        return blob_probe(out->blob, out->bytes, &form, r->back_layout, r->back_view) &&
+               memcmp(&form, &r->form, sizeof form) == 0 && is_shape(kv, &form, r->back_layout);
+    return blob_parse(out->blob, out->bytes, &r->form, r->back_layout, r->back_view) &&
+           blob_layouts_agree(r->back_layout, &kv->shape->layout);
+}
+
+/* Through the scratch id some blocks at a time, which stay in the processor's cache; from the last, which shows the
+   window's layout, too. */
+static int read_back_all(restoring *r, uint32_t *cells)
+{
+    kvo_llama *kv = r->kv;
+    const int64_t all = (int64_t)r->end * kv->block_tokens;
+    const int64_t most = kv->scratch < 0 ? all : kv->block_tokens > READ_TOKENS ? kv->block_tokens : READ_TOKENS;
+    int why = KVO_LLAMA_COMPLETE;
+
+    for (int64_t end = all; end > 0 && why == KVO_LLAMA_COMPLETE;) {
+        const int64_t from = end > most ? end - most : 0;
+        kv_export out;
+
+        if (!llama_export(kv, r->sequence, (int32_t)from, kv->scratch < 0 ? -1 : (int32_t)end, &out))
+            return KVO_LLAMA_ENGINE;
+        why = plan_of(r, &out, !kv->learned && end == all) ? compare_back(r, &out, from, end, cells) : KVO_LLAMA_SHAPE;
+        end = from;
+    }
+    return why;
+}
+
 static int read_back(restoring *r)
 {
     kvo_llama *kv = r->kv;
     const uint64_t begin = llama_now();
-    blob_form form = r->form;
-    kv_export out;
-    int why = KVO_LLAMA_COMPLETE;
+    uint32_t *cells;
+    int why;
 
     if (kv->learned && (kv->flags & KVO_LLAMA_TRUST_IMPORT) != 0)
         return KVO_LLAMA_COMPLETE;
-    if (!llama_export(kv, r->sequence, 0, -1, &out))
-        return KVO_LLAMA_ENGINE;
-    if (kv->learned ? !blob_parse(out.blob, out.bytes, &r->form, r->back_layout, r->back_view)
-                    : !blob_probe(out.blob, out.bytes, &form, r->back_layout, r->back_view))
-        why = KVO_LLAMA_SHAPE;
-    else if (kv->learned ? !blob_layouts_agree(r->back_layout, &kv->shape->layout)
-                         : memcmp(&form, &r->form, sizeof form) != 0 || !is_shape(kv, &form, r->back_layout))
-        why = KVO_LLAMA_SHAPE;
-    else
-        why = compare_back(r, &out);
+    cells = malloc(((size_t)r->view->parts[0].count + 1) * sizeof *cells);
+    why = cells == NULL ? KVO_LLAMA_ENGINE : read_back_all(r, cells);
+    free(cells);
     kv->stat.check_ns += llama_now() - begin;
     return why;
 }
@@ -144,7 +166,8 @@ static int put_steps(restoring *r)
     blob_view *view = malloc(sizeof *view);
     const size_t bytes = view == NULL ? 0 : blob_arrange(&r->form, layout, counts, view);
     const size_t token_bytes = blob_token_bytes(&layout->parts[0]) + blob_token_bytes(&layout->parts[1]);
-    int why = bytes > 0 && llama_room(&kv->blob, bytes + kv->block_tokens * token_bytes) ? KVO_LLAMA_COMPLETE : KVO_LLAMA_ENGINE;
+    const bool room = bytes > 0 && llama_room(&kv->blob, bytes + kv->block_tokens * token_bytes);
+    int why = room ? KVO_LLAMA_COMPLETE : KVO_LLAMA_ENGINE;
 
     for (size_t i = 0; why == KVO_LLAMA_COMPLETE && i < r->end; i++) {
         const int32_t first = (int32_t)(i * kv->block_tokens), firsts[] = {first, first};
