@@ -78,8 +78,8 @@ def demo(folder):
     first, _, _ = held(directory)
 
     say("warm: a new process")
-    # What the rest of the machine does disturbs both, so each is the best of three.
-    pairs = [(json.loads(output(LIMITS, LIBRARY, MODEL, store, paths[0])), answer(store, paths[0])) for _ in range(3)]
+    # What the rest of the machine does disturbs both, so each is the best of five.
+    pairs = [(json.loads(output(LIMITS, LIBRARY, MODEL, store, paths[0])), answer(store, paths[0])) for _ in range(5)]
     limits = min((pair[0] for pair in pairs), key=lambda found: found["get_s"] + found["import_s"] + found["tail_s"])
     warm = min((pair[1] for pair in pairs), key=lambda found: found["ttft_s"])
     print(warm["text"])
@@ -109,7 +109,7 @@ def demo(folder):
     new_bytes = sum(after.values()) - sum(after_first.values())
     good = [
         check(*answers_line(cold, warm)),
-        check(all(pair[1]["tokens"] == cold["tokens"] for pair in pairs), "three warm answers, all the same"),
+        check(all(pair[1]["tokens"] == cold["tokens"] for pair in pairs), "five warm answers, all the same"),
         check(warm["restored_tokens"] == blocks * BLOCK, "restored after kill -9: %d of %d tokens, each whole block"
               % (warm["restored_tokens"], tokens)),
         check(others[0]["restored_tokens"] >= 0.9 * tokens,
@@ -126,7 +126,7 @@ def demo(folder):
     print("save: %.1f ms of the decode thread, %.2f %% of the prefill (< 5)"
           % (1e3 * cold["save_s"], 100 * cold["save_s"] / cold["prefill_s"]))
     print("warm %.3f s = %.2f x (get %.3f s of %.1f MB + llama's own import %.3f s + %d tokens decoded %.3f s), "
-          "best of three (<= 1.2)"
+          "best of five (<= 1.2)"
           % (warm["ttft_s"], warm["ttft_s"] / limit, limits["get_s"], limits["get_bytes"] / 1e6, limits["import_s"],
              limits["tail_tokens"], limits["tail_s"]))
     print("ttft: cold %.2f s, warm %.2f s, ratio %.1f"

@@ -107,7 +107,7 @@ static void save_end(session *self, const answered *result)
 /* Tokens of `text`, KV from the store, the rest computed, then the answer. 0, or 2 after a message. */
 int answer(session *self, const char *text, answered *result)
 {
-    *result = (answered){.begin_ns = now_ns()};
+    *result = (answered){0};
     size_t answer_most = self->settings->answer_tokens;
     int32_t *tokens = engine_tokenize(self->engine, text, strlen(text), 1, &result->prompt_count);
     int32_t *longer = tokens == NULL ? NULL : realloc(tokens, (result->prompt_count + answer_most) * sizeof *tokens);
@@ -122,6 +122,7 @@ int answer(session *self, const char *text, answered *result)
         return fail("%zu tokens and an answer of %zu are not what a context of %u can hold (--context, -n)",
                     result->count, answer_most, engine_context_tokens(self->engine));
     }
+    result->begin_ns = now_ns();
     if (self->kv != NULL && !self->settings->cold) { /* call one: before the first decode */
         int status = kvo_llama_restore(self->kv, 0, result->tokens, result->count, &result->restored, &result->why);
         if (status != KVO_OK) {
