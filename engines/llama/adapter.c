@@ -11,6 +11,7 @@
 
 #define WRITE_NS 60000000000u /* for a block to reach the disk, in the store's threads */
 #define CLOSE_NS 10000000000u
+#define KEPT_BYTES (64u << 20) /* of each buffer, between calls */
 
 /* ---- Small things --------------------------------------------------------- */
 
@@ -47,6 +48,14 @@ bool llama_room(kv_buffer *buffer, size_t bytes)
         return false;
     buffer->capacity = bytes;
     return true;
+}
+
+void llama_trim(kv_buffer *buffer)
+{
+    if (buffer->capacity <= KEPT_BYTES)
+        return;
+    free(buffer->bytes);
+    *buffer = (kv_buffer){0};
 }
 
 bool llama_in_range(const kvo_llama *kv, int32_t sequence, size_t token_count)

@@ -84,6 +84,7 @@ struct kvo_llama {
 void llama_log(kvo_llama *kv, const char *format, ...) __attribute__((format(printf, 2, 3)));
 uint64_t llama_now(void);
 bool llama_room(kv_buffer *buffer, size_t bytes);
+void llama_trim(kv_buffer *buffer); /* gives back what is too much to keep */
 bool llama_in_range(const kvo_llama *kv, int32_t sequence, size_t token_count);
 /* SHA-256 of pieces; each piece's length is in it, so that no two lists share a digest. */
 typedef struct kv_piece {

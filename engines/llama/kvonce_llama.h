@@ -22,7 +22,8 @@
  * - Nothing goes into the context before all of it has been compared with its digest, and after an
  *   import the context is read back and compared. Any doubt: the sequence is emptied, 0 tokens are
  *   said to be there, and the cause is counted. Then the prompt is computed as without kvonce.
- * - No call here waits for a disk in save(), where the store's first tier is memory.
+ * - A save does not wait for a disk, where the store's first tier is memory; but the first one of a
+ *   model's layout in a store writes its description there, some pages.
  *
  * What is not: sequences that hold more than their tokens say (embeddings of images, tokens put in
  * by a self-extending or shifting context) must not be saved. Recurrent and hybrid models, and
@@ -200,7 +201,7 @@ KVO_API const char *kvo_llama_why_text(int why);
  * left to decode for its logits. *why (may be NULL) says what stopped it there. Whatever the cause,
  * the context is usable and the other sequences are as they were. sequence: 0 .. n_seq_max - 1, without the
  * adapter's own. token_count: 0 .. 2^31 - 1. Holds a buffer of the size of what it restores during the
- * call. KVO_OK, KVO_E_ARGUMENT, KVO_E_RANGE, KVO_E_MEMORY, KVO_E_FORKED. Data.
+ * call, two where whole sequences are exported; up to 64 MiB of each are kept for the next. KVO_OK, KVO_E_ARGUMENT, KVO_E_RANGE, KVO_E_MEMORY, KVO_E_FORKED. Data.
  */
 KVO_API int kvo_llama_restore(kvo_llama *llama, int32_t sequence, const int32_t *tokens, size_t token_count,
                               size_t *restored, int *why);

@@ -222,6 +222,8 @@ int kvo_llama_restore(kvo_llama *kv, int32_t sequence, const int32_t *tokens, si
         restore(&r);
     kv->chain.done = r.end < kv->chain.done ? r.end : kv->chain.done; /* the rest may have left the store */
     count_restored(&r);
+    llama_trim(&kv->blob);
+    llama_trim(&kv->back);
     *restored = r.end * kv->block_tokens;
     if (why != NULL)
         *why = r.why;

@@ -317,6 +317,7 @@ static int save(kvo_llama *kv, int32_t sequence, const int32_t *tokens, size_t c
     free(s.view);
     free(s.stored[0]);
     free(s.stored[1]);
+    llama_trim(&kv->blob);
     return why;
 }
 
