@@ -164,14 +164,31 @@ ledger_balance ledger_balance_of(const ledger *l, unsigned account)
     return b;
 }
 
-/* As few blocks as explain the difference: where it is one of bytes alone, one came and one went. */
-bool ledger_settle(ledger *l, unsigned account, ledger_balance found)
+/* Copies that may be of a later generation: written as that, or nobody knows as what. */
+static uint64_t later_of(const ledger *l, unsigned account)
+{
+    uint64_t sum = 0;
+    for (uint32_t t = 0; t <= l->tenants_max; t++) {
+        const ledger_cell *cells = l->accounts[account].rows[t][LEDGER_WRITE];
+        sum += atomic_load_explicit(&cells[KVO_CAUSE_REWRITE].operations, memory_order_relaxed) +
+               atomic_load_explicit(&cells[KVO_CAUSE_REPAIR].operations, memory_order_relaxed) +
+               atomic_load_explicit(&cells[KVO_CAUSE_RECOVER].operations, memory_order_relaxed);
+    }
+    return sum;
+}
+
+/* As few blocks as explain the difference: where it is one of bytes alone, one came and one went; and where more copies
+   are rewritten ones than came as that, they came for others that went. */
+bool ledger_settle(ledger *l, unsigned account, ledger_balance found, uint64_t rewritten)
 {
     ledger_balance told = ledger_balance_of(l, account);
     int64_t blocks = found.blocks - told.blocks, bytes = found.bytes - told.bytes;
-    if (blocks == 0 && bytes == 0)
-        return false;
     uint64_t more = blocks > 0 ? (uint64_t)blocks : 0, fewer = blocks < 0 ? (uint64_t)-blocks : 0;
+    uint64_t later = later_of(l, account) + more, unknown = rewritten > later ? rewritten - later : 0;
+    more += unknown;
+    fewer += unknown;
+    if (more == 0 && fewer == 0 && bytes == 0)
+        return false;
     if ((bytes > 0 && more == 0) || (bytes < 0 && fewer == 0)) {
         more++;
         fewer++;

@@ -91,8 +91,9 @@ typedef struct ledger_balance {
     int64_t blocks, bytes;
 } ledger_balance;
 ledger_balance ledger_balance_of(const ledger *l, unsigned account);
-/* Makes the balance what an opening has found: the difference becomes rows of cause RECOVER. true: there was one. */
-bool ledger_settle(ledger *l, unsigned account, ledger_balance found);
+/* Makes the balance what an opening has found, of which `rewritten` copies are of a later generation: the difference
+   becomes rows of cause RECOVER. true: there was one. */
+bool ledger_settle(ledger *l, unsigned account, ledger_balance found, uint64_t rewritten);
 
 static inline void ledger_count(ledger *l, unsigned account, ledger_counter c, uint64_t n)
 {

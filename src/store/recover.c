@@ -290,15 +290,17 @@ static void read_ledger(kvo_store *s)
 static void settle_ledger(kvo_store *s)
 {
     ledger_balance found[KVO_TIERS_MAX] = {{0, 0}};
+    uint64_t rewritten[KVO_TIERS_MAX] = {0};
     uint32_t end = atomic_load(&s->record_end);
     for (uint32_t i = 0; i < end; i++)
         for (unsigned t = 0; t < s->tier_count; t++)
             if (copy_valid(word_load(&s->records[i].copy[t]))) {
                 found[t].blocks++;
                 found[t].bytes += identity_payload_of(&s->identities[i]);
+                rewritten[t] += life_rewrites(word_load(&s->records[i].life)) > 0;
             }
     for (unsigned t = 0; t < s->tier_count; t++)
-        if (ledger_settle(&s->ledger, s->tiers[t].account, found[t]))
+        if (ledger_settle(&s->ledger, s->tiers[t].account, found[t], rewritten[t]))
             atomic_store(&s->activity, 1);
 }
 

@@ -300,8 +300,10 @@ static void a_ledger_is_settled_with_as_few_blocks_as_explain_it(void **state)
     (void)state;
     static const struct {
         int64_t blocks, bytes;
-        uint64_t more, more_bytes, fewer, fewer_bytes;
+        uint64_t more, more_bytes, fewer, fewer_bytes, rewritten;
     } cases[] = {
+        /* 9 came as repairs: 11 of a later generation are two that the rows do not tell, unless two are new anyway */
+        {10, 1000, 2, 0, 2, 0, 11}, {12, 1300, 2, 300, 0, 0, 11}, {10, 1000, 0, 0, 0, 0, 9},
         {10, 1000, 0, 0, 0, 0},    {12, 1300, 2, 300, 0, 0}, {7, 800, 0, 0, 3, 200}, {10, 900, 1, 0, 1, 100},
         {10, 1001, 1, 1, 1, 0},    {12, 900, 3, 0, 1, 100},  {8, 1500, 1, 500, 3, 0}, {0, 0, 0, 0, 10, 1000},
     };
@@ -316,7 +318,7 @@ static void a_ledger_is_settled_with_as_few_blocks_as_explain_it(void **state)
         ledger_add(&l, disk, LEDGER_READ, KVO_CAUSE_DEMOTE, 3, 77, 1);
         ledger_balance told = ledger_balance_of(&l, disk), found = {cases[i].blocks, cases[i].bytes};
         assert_true(told.blocks == 10 && told.bytes == 1000);
-        assert_int_equal(ledger_settle(&l, disk, found), found.blocks != 10 || found.bytes != 1000);
+        assert_int_equal(ledger_settle(&l, disk, found, cases[i].rewritten), cases[i].more || cases[i].fewer);
         told = ledger_balance_of(&l, disk);
         assert_true(told.blocks == found.blocks && told.bytes == found.bytes);
         kvo_ledger_row rows[64];
@@ -329,7 +331,7 @@ static void a_ledger_is_settled_with_as_few_blocks_as_explain_it(void **state)
             }
         assert_true(seen[0][0] == cases[i].more && seen[0][1] == cases[i].more_bytes);
         assert_true(seen[1][0] == cases[i].fewer && seen[1][1] == cases[i].fewer_bytes);
-        assert_false(ledger_settle(&l, disk, found));
+        assert_false(ledger_settle(&l, disk, found, cases[i].rewritten));
         ledger_close(&l);
     }
 }
