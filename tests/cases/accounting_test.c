@@ -45,11 +45,6 @@ static void count_arena_gone(base_env *env, size_t bytes, void *writable, const 
 
 static void open_counted(const char *tiers)
 {
-    char text[1024], paths[1024];
-    kvo_tier_config configs[KVO_TIERS_MAX];
-    kvo_error error = {{0}};
-    uint32_t count;
-    fixture_text(tiers, text, sizeof text);
     machine = *base_env_posix();
     machine.alloc = count_alloc;
     machine.free = count_free;
@@ -58,9 +53,7 @@ static void open_counted(const char *tiers)
     atomic_store(&allocated, 0);
     atomic_store(&allocated_most, 0);
     options.flags = KVO_OPEN_STEPPED;
-    assert_int_equal(kvo_parse_tiers(text, configs, &count, paths, sizeof paths, NULL), KVO_OK);
-    if (store_open(&machine, configs, count, &options, &store, &error) != KVO_OK)
-        fail_msg("open: %s", error.text);
+    cases_open_on(&machine, tiers);
 }
 
 enum { CAPACITY = 16 << 20, ENGINE = 64 * 1024 };

@@ -23,6 +23,18 @@ uint32_t cases_draw(uint64_t *random, uint32_t below)
     return (uint32_t)(*random >> 33) % below;
 }
 
+void cases_open_on(base_env *machine, const char *tiers)
+{
+    char text[1024], paths[1024];
+    kvo_tier_config configs[KVO_TIERS_MAX];
+    kvo_error error = {{0}};
+    uint32_t count;
+    fixture_text(tiers, text, sizeof text);
+    assert_int_equal(kvo_parse_tiers(text, configs, &count, paths, sizeof paths, NULL), KVO_OK);
+    if (store_open(machine, configs, count, &options, &store, &error) != KVO_OK)
+        fail_msg("open: %s", error.text);
+}
+
 int cases_put(uint64_t number, size_t bytes, uint32_t version, uint64_t deadline_ns)
 {
     uint8_t *memory = malloc(bytes);

@@ -24,6 +24,9 @@ uint32_t cases_draw(uint64_t *random, uint32_t below);
 /* `usual`, or what the environment variable says, which is for longer runs. */
 unsigned long cases_many(const char *variable, unsigned long usual);
 
+/* Opens the fixture's store, with its options, on a machine whose calls the caller has changed. */
+void cases_open_on(base_env *machine, const char *tiers);
+
 /* One block from any thread, with memory of its own. A get is KVO_OK only with the right bytes. */
 int cases_put(uint64_t number, size_t bytes, uint32_t version, uint64_t deadline_ns);
 int cases_get(uint64_t number, size_t bytes, uint32_t version, uint64_t deadline_ns);

@@ -355,18 +355,11 @@ static ssize_t write_through_the_gate(base_env *env, int file, const struct iove
 
 static void open_gated(const char *tiers)
 {
-    char text[1024], paths[1024];
-    kvo_tier_config configs[KVO_TIERS_MAX];
-    kvo_error error = {{0}};
-    uint32_t count;
-    fixture_text(tiers, text, sizeof text);
     machine = *base_env_posix();
     machine.write = write_through_the_gate;
     atomic_store(&at_the_gate, 0);
-    assert_int_equal(kvo_parse_tiers(text, configs, &count, paths, sizeof paths, NULL), KVO_OK);
     options.flags = KVO_OPEN_STEPPED;
-    if (store_open(&machine, configs, count, &options, &store, &error) != KVO_OK)
-        fail_msg("open: %s", error.text);
+    cases_open_on(&machine, tiers);
     space = open_space("a", BYTES);
 }
 

@@ -172,11 +172,6 @@ static int never_rename(base_env *env, const char *from, const char *to)
 
 static void open_counted(const char *tiers)
 {
-    char text[1024], paths[1024];
-    kvo_tier_config configs[KVO_TIERS_MAX];
-    kvo_error error = {{0}};
-    uint32_t count;
-    fixture_text(tiers, text, sizeof text);
     machine = *base_env_posix();
     machine.open = count_open;
     machine.read = count_read;
@@ -189,9 +184,7 @@ static void open_counted(const char *tiers)
     atomic_store(&directory_flushes, 0);
     memset(flushed, 0, sizeof flushed);
     options.flags = KVO_OPEN_STEPPED;
-    assert_int_equal(kvo_parse_tiers(text, configs, &count, paths, sizeof paths, NULL), KVO_OK);
-    if (store_open(&machine, configs, count, &options, &store, &error) != KVO_OK)
-        fail_msg("open: %s", error.text);
+    cases_open_on(&machine, tiers);
     options.flags = 0;
 }
 
