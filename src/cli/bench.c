@@ -108,6 +108,7 @@ int cli_bench_command(int argc, char **argv)
     if (cli_word("--only", only_text, words, &only) != 0) {
         return CLI_FAIL;
     }
+    b.command = "bench";
     b.full = full != NULL;
     b.json = json != NULL;
     b.quick = quick != NULL;

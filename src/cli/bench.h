@@ -39,6 +39,7 @@ typedef struct bench {
     double deadline_s; /* of bench_now(): until then noisy rows are repeated */
     int io_engine, io_registered, direct_io; /* of the last store with a disk */
     const char *raw_engine;
+    const char *command; /* "bench" */
 } bench;
 
 /* bench_report.c. bench_add() prints the row at once unless it is for JSON. */

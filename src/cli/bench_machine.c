@@ -141,7 +141,7 @@ size_t bench_machine(const bench *b, bench_fact facts[BENCH_FACTS_MAX])
     (void)add(facts, &count, "compiler", COMPILER __VERSION__);
     (void)add(facts, &count, "flags", BENCH_FLAGS);
     (void)add(facts, &count, "version", kvo_version());
-    (void)snprintf(text, sizeof text, "kvonce bench%s%s", b->full ? " --full" : "", b->quick ? " --quick" : "");
+    (void)snprintf(text, sizeof text, "kvonce %s%s%s", b->command, b->full ? " --full" : "", b->quick ? " --quick" : "");
     (void)add(facts, &count, "command", text);
     return count;
 }

@@ -4,6 +4,7 @@
 #define CLI_COMMANDS_H
 
 int cli_replay_command(int argc, char **argv);
+int cli_study_command(int argc, char **argv);
 int cli_synth_command(int argc, char **argv);
 int cli_stat_command(int argc, char **argv);
 int cli_ls_command(int argc, char **argv);

@@ -21,6 +21,7 @@ static const entry entries[] = {
     {"rm", cli_rm_command, "remove blocks by name, tenant or space"},
     {"policy", cli_policy_command, "show or change the policy of blocks"},
     {"bench", cli_bench_command, "measure the store beside what the machine can do"},
+    {"study", cli_study_command, "measure five costs that capacity does not tell"},
     {"trace synth", cli_synth_command, "generate a trace of multi-tenant, multi-turn traffic"},
 };
 #define ENTRY_COUNT (sizeof entries / sizeof entries[0])

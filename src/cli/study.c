@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "study.h"
+#include "commands.h"
+#include "options.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MIB ((uint64_t)1 << 20)
+#define EXPERIMENTS (sizeof study_experiments / sizeof study_experiments[0])
+
+static const cli_command study_command = {
+    "study", NULL, "Measures five costs of a cache of KV blocks that its capacity does not tell.",
+    "lookup: look-ups and their memory traffic; update: policies under schedulers and movers; sram: control\n"
+    "state and the hot part of it; coherence: how old the policy is that placement acts on; link: bytes and\n"
+    "operations on each link. kvonce-study(1) says how. Needs 3 GiB of disk and of memory; what it wrote is\n"
+    "removed.\n\n"
+    "examples:\n"
+    "  kvonce study --quick --html study.html\n"
+    "  kvonce study --json study.json --trace conversation.jsonl\n\n"
+    "exit: 0 measured, whatever the figures are; 2 it could not run.\n",
+    cli_study_command};
+
+static unsigned cores(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
+}
+
+/* This program, to run parts of it apart. */
+static const char *own_path(char *path, size_t bytes)
+{
+    ssize_t n = readlink("/proc/self/exe", path, bytes - 1);
+    path[n > 0 ? n : 0] = 0;
+    return n > 0 ? path : "kvonce";
+}
+
+/* A small store with a disk: what it uses is a fact of the machine. */
+static int probe(study *s)
+{
+    bench_store store;
+    kvo_options options = KVO_OPTIONS_INIT;
+    options.block_bytes = 65536;
+    int code = bench_open(&s->bench, "probe", "disk:@:4M", &options, &store);
+    code = code != 0 ? code : bench_close(&store, KVO_FOREVER);
+    bench_place_clear(&s->bench, "probe");
+    s->bench.raw_engine = "none";
+    return code;
+}
+
+static int run_experiments(study *s, int only)
+{
+    int code = 0;
+    for (size_t i = 0; code == 0 && i < EXPERIMENTS; i++) {
+        const study_experiment *e = &study_experiments[i];
+        if (only != 0 && only != (int)i + 1) {
+            continue;
+        }
+        s->now = &s->results[i];
+        if (!s->bench.json) {
+            printf("%s: %s\n", e->name, e->title);
+        }
+        code = e->run(s);
+        if (code == 0) {
+            e->read(s);
+        }
+        if (code == 0 && !s->bench.json) {
+            printf("  %s\n\n", s->now->reading);
+        }
+    }
+    return code;
+}
+
+static int run_study(study *s, int only, const char *json, const char *html)
+{
+    int code = bench_place_has(&s->bench, (s->bench.quick ? 1024 : 3072) * MIB, (s->bench.quick ? 1024 : 3072) * MIB);
+    code = code != 0 ? code : probe(s);
+    code = code != 0 ? code : run_experiments(s, only);
+    if (code == 0 && html != NULL) {
+        code = study_write_html(s, html);
+    }
+    if (code == 0 && json != NULL) {
+        code = study_write_json(s, json);
+    }
+    return code;
+}
+
+static void free_results(study *s)
+{
+    for (size_t i = 0; i < EXPERIMENTS; i++) {
+        for (size_t k = 0; k < s->results[i].row_count; k++) {
+            free(s->results[i].rows[k].samples);
+        }
+        free(s->results[i].rows);
+    }
+    free(s);
+}
+
+int cli_study_command(int argc, char **argv)
+{
+    static const char *const words[] = {"all", "lookup", "update", "sram", "coherence", "link", NULL};
+    const char *directory = NULL, *html = NULL, *json = NULL, *quick = NULL, *tiny = NULL, *only_text = NULL, *trace = NULL;
+    const char *count_text = NULL, *operand;
+    const cli_option options[] = {
+        {"--dir", "DIR", "where to write (default: $TMPDIR or /var/tmp); a directory is made in it", &directory},
+        {"--html", "FILE", "write a report with plots", &html},
+        {"--json", "FILE", "write everything with raw samples; - prints it, and nothing else", &json},
+        {"--only", "NAME", "lookup, update, sram, coherence or link", &only_text},
+        {"--quick", NULL, "fewer and shorter samples: about five minutes", &quick},
+        {"--tiny", NULL, "a run of seconds that shows that all works; its figures mean nothing", &tiny},
+        {"--trace", "FILE", "a serving trace for sram, as for kvonce replay (default: a synthetic one)", &trace},
+        {"--count-lookups", "BLOCKS", "look-ups among so many blocks, for callgrind; the study runs this itself", &count_text},
+        {NULL, NULL, NULL, NULL}};
+    char path[4096];
+    uint64_t count = 0;
+    int only = 0;
+    int code = cli_parse(&study_command, options, argc, argv, &operand);
+    if (code >= 0) {
+        return code;
+    }
+    if (cli_word("--only", only_text, words, &only) != 0 ||
+        cli_number("--count-lookups", count_text, 1000, 100000000, 0, &count) != 0) {
+        return CLI_FAIL;
+    }
+    study *s = cli_alloc(1, sizeof *s);
+    s->bench.quick = quick != NULL || tiny != NULL;
+    s->tiny = tiny != NULL;
+    s->bench.command = "study";
+    s->bench.json = json != NULL && strcmp(json, "-") == 0;
+    s->trace = trace;
+    s->program = own_path(path, sizeof path);
+    s->cores = cores();
+    bench_catch_signals();
+    code = bench_place_make(&s->bench, directory);
+    if (code == 0) {
+        code = count != 0 ? study_counted_lookups(s, count) : run_study(s, only, json, html);
+    }
+    free_results(s);
+    return code == 0 ? cli_finish(CLI_OK) : code;
+}

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""kvonce study: which rows there are and of what shape, what no noise can move, a report that needs nothing else.
+
+    study_test.py KVONCE [TEST]
+"""
+
+import html.parser
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+
+from harness import KVONCE, kvonce, main
+
+NAMES = ["lookup", "update", "sram", "coherence", "link"]
+SUMMARY = ["least", "p25", "median", "p75", "p99", "p999", "most"]
+
+
+def study(folder, *options):
+    place = folder / "place"
+    place.mkdir()
+    report = json.loads(kvonce("study", "--tiny", "--json", "-", "--dir", place, *options))
+    assert os.listdir(place) == []
+    assert list(report) == ["machine", "experiments"]
+    for experiment in report["experiments"]:
+        assert list(experiment) == ["name", "title", "method", "rows", "reading"]
+        assert len(experiment["method"]) > 100 and experiment["rows"]
+        for row in experiment["rows"]:
+            check_row(row)
+    return {e["name"]: e for e in report["experiments"]}
+
+
+def check_row(row):
+    if "missing" in row:
+        assert row["missing"] and "median" not in row, row
+        return
+    assert row["sample_count"] >= 1 and 1 <= len(row["samples"]) <= min(1000, row["sample_count"]), row
+    assert row["samples"] == sorted(row["samples"]), row
+    figures = [row[key] for key in SUMMARY]
+    assert all(math.isfinite(f) and f >= 0 for f in figures) and figures == sorted(figures), row
+    assert (row["samples"][0], row["samples"][-1]) == (row["least"], row["most"]), row
+    assert row["computed"] in (True, False)
+
+
+def rows(experiment, name, series=None):
+    found = [r for r in experiment["rows"] if r["name"] == name and series in (None, r.get("series"))]
+    assert found, (name, series)
+    return found
+
+
+def test_all_experiments_have_rows_and_a_reading(folder):
+    report = study(folder)
+    assert list(report) == NAMES
+    for experiment in report.values():
+        assert re.search(r"\d", experiment["reading"]) and len(experiment["reading"]) < 4000, experiment["reading"]
+    match = rows(report["lookup"], "match")
+    assert {r["parameters"]["batch"] for r in match} == {1, 8, 32, 128}
+    assert all(r["median"] > 0 for r in match)
+    assert {r["series"] for r in rows(report["update"], "table_update")} == \
+        {"one line a block", "two lines a block", "packed words", "one lock"}
+
+
+def test_what_a_link_carries_is_the_payload_and_what_the_ledger_says(folder):
+    link = study(folder, "--only", "link")["link"]
+    for row in rows(link, "payload_bytes"):
+        if "missing" not in row:
+            assert row["median"] == row["parameters"]["block_bytes"], row
+    for row in rows(link, "operations"):
+        assert row["median"] == 1, row
+    kernel = {(r["series"], r["parameters"]["block_bytes"]): r["median"] for r in rows(link, "kernel_bytes")
+              if "missing" not in r}
+    for series, size in kernel:
+        parts = [r["median"] for name in ("payload_bytes", "metadata_bytes", "padding_bytes")
+                 for r in rows(link, name, series) if r["parameters"]["block_bytes"] == size]
+        # The kernel's count is of the whole process and of what reached the device: no less than payload, where it counts.
+        assert len(parts) == 3 and (kernel[series, size] == 0 or kernel[series, size] >= 0.9 * parts[0]), (series, size)
+    wire = rows(link, "wire_overhead", "PCI Express 5.0, 256-byte payloads")
+    assert all(r["computed"] for r in wire)
+    assert [r["median"] for r in wire if r["parameters"]["block_bytes"] == 65536] == [100 * 24 / 256]
+
+
+def test_reuse_distances_are_exact(folder):
+    """Three blocks in turn: after the first round every look-up finds its record 2 others ago, and gets and puts too."""
+    trace = folder / "trace.jsonl"
+    ids = [[1], [2], [3]] * 100
+    trace.write_text("".join(json.dumps({"timestamp": i, "hash_ids": x}) + "\n" for i, x in enumerate(ids)))
+    sram = study(folder, "--only", "sram", "--trace", trace)["sram"]
+    first = rows(sram, "first_accesses")[0]
+    accesses = first["operations"]
+    assert accesses == 3 + 2 * 297, accesses  # a put each, then match and get
+    assert math.isclose(first["median"], 100 * 3 / accesses)
+    for row in rows(sram, "served"):  # the smallest cache holds 256 records
+        assert math.isclose(row["median"], 100 * (accesses - 3) / accesses), row
+
+
+def test_a_cache_too_small_serves_less(folder):
+    """A cycle over more records than a cache holds is never served by it but for the get behind each match."""
+    trace = folder / "trace.jsonl"
+    count = 300
+    with open(trace, "w") as file:
+        for i in range(3 * count):
+            file.write(json.dumps({"timestamp": i, "hash_ids": [i % count]}) + "\n")
+    sram = study(folder, "--only", "sram", "--trace", trace)["sram"]
+    served = {r["parameters"]["cache_bytes"]: r["median"] for r in rows(sram, "served", "whole records, 64 bytes")}
+    accesses = count + 2 * 2 * count
+    assert math.isclose(served[16384], 100 * 2 * count / accesses)      # 256 records: only the gets
+    assert math.isclose(served[32768], 100 * 4 * count / accesses)      # 512 records: all but the first
+
+
+class Page(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.links = {}, []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags[tag] = self.tags.get(tag, 0) + 1
+        self.links += [v for k, v in attributes if k in ("src", "href")]
+
+
+def test_the_report_has_plots_and_needs_nothing_else(folder):
+    page, report = Page(), folder / "report.html"
+    out = kvonce("study", "--tiny", "--only", "sram", "--html", report, "--dir", folder)
+    text = report.read_text()
+    page.feed(text)
+    assert page.tags["svg"] == 2 and page.tags["polyline"] >= 4 and page.links == []
+    assert "http" not in text and "nan" not in re.findall(r'[xy][12]?=(\S+)', text) and "NaN" not in text
+    assert "served" in out
+
+
+def test_what_cannot_run_says_why(folder):
+    assert "--only" in kvonce("study", "--only", "nothing", code=2)
+    assert "none.jsonl" in kvonce("study", "--tiny", "--only", "sram", "--trace", folder / "none.jsonl", "--dir", folder, code=2)
+    assert "none" in kvonce("study", "--tiny", "--dir", folder / "none", code=2)
+    assert "x.html" in kvonce("study", "--tiny", "--only", "sram", "--html", folder / "none" / "x.html", "--dir", folder, code=2)
+    assert os.listdir(folder) == []
+    environment = dict(os.environ, PATH="/nonexistent")
+    done = subprocess.run([KVONCE, "study", "--tiny", "--only", "lookup", "--json", "-", "--dir", folder],
+                          env=environment, capture_output=True, check=True)
+    lines = [r for e in json.loads(done.stdout)["experiments"] for r in e["rows"] if r["name"] == "lines"]
+    assert lines and all("valgrind is not installed" in r["missing"] for r in lines)
+
+
+main(sys.modules[__name__])
