@@ -16,6 +16,8 @@
 #   make test-gemma         a model with a sliding window: fetches Gemma-3-270M, whose weights are under terms of
 #                           their own, and restores 1,930 tokens of it bit for bit
 #   make bench-llama        the stock llama-server and kvonce's adapter on the same prompt: docs/llama.md's table
+#   make study              the five costs: about five minutes, a report in build/study.html;
+#                           STUDY="--trace FILE" hands options on, and STUDY= is a full run
 #   make stress             eight threads over queues: 10 minutes, and 1 under thread sanitizer
 #   make soak               10,000 kills of a process at work (SOAK_KILLS=N others, SOAK_SECONDS=N as long as that
 #                           instead), then power cuts, simulated crashes and flipped bits, 20 times what
@@ -29,7 +31,7 @@ PREFIX ?= /usr/local
 LIBDIR ?= lib
 RELEASE = build/release
 
-.PHONY: coverage fuzz soak stress all install uninstall test check check-asan check-tsan demo demo-replay figures bench bench-llama test-gemma packages clean
+.PHONY: coverage fuzz soak stress all install uninstall test check check-asan check-tsan demo demo-replay figures bench bench-llama study test-gemma packages clean
 
 all: $(RELEASE)/build.ninja
 	ninja -C $(RELEASE)
@@ -90,6 +92,11 @@ bench-llama: packages
 	parts=$$(tools/llama-parts.sh) && eval "$$parts" && \
 	    export KVONCE_LLAMA_LIB KVONCE_LLAMA_MODEL KVONCE_LLAMA_SERVER && \
 	    python3 tools/llama_baseline.py $(CURDIR)/$(RELEASE)
+
+STUDY ?= --quick
+study: packages
+	$(MAKE) all
+	$(RELEASE)/src/cli/kvonce study --html build/study.html --json build/study.json $(STUDY)
 
 stress: packages
 	test -d build/plain || meson setup build/plain --werror

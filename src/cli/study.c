@@ -46,7 +46,6 @@ static int probe(study *s)
     int code = bench_open(&s->bench, "probe", "disk:@:4M", &options, &store);
     code = code != 0 ? code : bench_close(&store, KVO_FOREVER);
     bench_place_clear(&s->bench, "probe");
-    s->bench.raw_engine = "none";
     return code;
 }
 
@@ -77,7 +76,11 @@ static int run_study(study *s, int only, const char *json, const char *html)
 {
     int code = bench_place_has(&s->bench, (s->bench.quick ? 1024 : 3072) * MIB, (s->bench.quick ? 1024 : 3072) * MIB);
     code = code != 0 ? code : probe(s);
+    const bench found = s->bench;
     code = code != 0 ? code : run_experiments(s, only);
+    s->bench.io_engine = found.io_engine; /* one experiment tries them all */
+    s->bench.io_registered = found.io_registered;
+    s->bench.raw_engine = found.io_engine == KVO_IO_URING ? "io_uring" : "threads";
     if (code == 0 && html != NULL) {
         code = study_write_html(s, html);
     }

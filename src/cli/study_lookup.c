@@ -384,6 +384,7 @@ int study_lookup(study *s)
 
 void study_lookup_read(study *s)
 {
+    char count[CLI_COUNT_TEXT];
     const study_row *small = study_find(s, "match", NULL, "blocks", 1e5, "batch", 128.0, "threads", 1.0, NULL);
     const study_row *large = study_find(s, "match", NULL, "blocks", 1e7, "batch", 128.0, "threads", 1.0, NULL);
     large = large != NULL ? large : study_find(s, "match", NULL, "blocks", 1e6, "batch", 128.0, "threads", 1.0, NULL);
@@ -391,9 +392,10 @@ void study_lookup_read(study *s)
                                          : study_find(s, "match", NULL, "blocks", study_parameter_of(large, "blocks"),
                                                       "batch", 1.0, "threads", 1.0, NULL);
     if (small != NULL && large != NULL && one != NULL) {
-        study_say(s, "One thread looks up %.1f million names a second among 100,000 blocks and %.1f among %.0f, in "
+        study_say(s, "One thread looks up %.1f million names a second among 100,000 blocks and %.1f among %s, in "
                      "batches of 128; one name a call is %.1f million. ",
-                  small->p50 / 1e6, large->p50 / 1e6, study_parameter_of(large, "blocks"), one->p50 / 1e6);
+                  small->p50 / 1e6, large->p50 / 1e6, cli_count_text((uint64_t)study_parameter_of(large, "blocks"), count),
+                  one->p50 / 1e6);
     }
     const study_row *lines = study_find(s, "lines", "kvo_exists", NULL);
     if (lines != NULL) {

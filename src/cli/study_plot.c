@@ -140,8 +140,12 @@ static double step_of(const axis *a)
 static void draw_axes(const drawing *d)
 {
     if (d->y.log) {
+        const int few = d->y.most <= d->y.least * 100.0;
         for (double v = d->y.least; v <= d->y.most * 1.001; v *= 10.0) {
             tick_y(d, v);
+            for (double k = 2.0; few && k < 6.0 && v * k < d->y.most; k += 3.0) { /* 2 and 5 */
+                tick_y(d, v * k);
+            }
         }
     } else {
         for (double v = 0.0, step = step_of(&d->y); v <= d->y.most; v += step) {
@@ -202,6 +206,9 @@ static void draw_line(drawing *d, size_t line)
 static void draw_legend(const drawing *d)
 {
     char text[STUDY_NUMBER_TEXT];
+    if (d->line_count == 1 && d->lines[0].series[0] == 0) {
+        return;
+    }
     fputs("<p class=legend>", d->file);
     for (size_t i = 0; i < d->line_count; i++) {
         fprintf(d->file, "<span><i class=s%zu></i>%s", i % STUDY_COLOURS, d->lines[i].series);

@@ -28,7 +28,8 @@ const study_experiment study_experiments[5] = {
      study_update, study_update_read,
      {{"One policy update through the store, mover running", "policy_update", "schedulers", NULL, "movers", 1.0, 1, 1},
       {"One policy update through the store, alone", "policy_update", "schedulers", NULL, "movers", 0.0, 1, 1},
-      {"One update of a bare table beside a mover", "table_update", "schedulers", "blocks", "movers", 1.0, 1, 1}}},
+      {"One update of a bare table of many blocks, beside a mover", "table_update", "schedulers", NULL, "movers", 1.0, 1, 1},
+      {"The same of 64 blocks", "table_update_hot", "schedulers", NULL, "movers", 1.0, 1, 1}}},
     {"sram", "Control state of a capacity, and the hot part of it",
      "The footprint is what the store says of itself for 200,000 blocks; larger capacities are computed from it. The hot part: "
      "a trace is replayed through a store of 2,000 blocks in memory and 10,000 on disk, without payloads; each "

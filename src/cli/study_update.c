@@ -269,7 +269,7 @@ static void work_on_tables(study_worker *worker)
 
 static int time_form(study *s, tables *t, form f, unsigned schedulers, unsigned movers)
 {
-    study_row row = study_row_of("table_update", form_names[f], "ns");
+    study_row row = study_row_of(t->set == HOT ? "table_update_hot" : "table_update", form_names[f], "ns");
     study_worker *workers = new_workers(schedulers + movers, work_on_tables, t);
     t->form = f;
     t->schedulers = schedulers;
@@ -333,6 +333,7 @@ void study_update_read(study *s)
     const study_row *moved = study_find(s, "policy_update", "cold", "schedulers", 1.0, "movers", 1.0, NULL);
     const double cores = s->cores, all = study_pick(s, 1e6, 1e5, 1e4);
     const study_row *forms[FORMS];
+    char count[CLI_COUNT_TEXT];
     int found = 1;
     for (int f = 0; f < FORMS; f++) {
         forms[f] = study_find(s, "table_update", form_names[f], "schedulers", cores, "movers", 1.0, "blocks", all, NULL);
@@ -345,10 +346,10 @@ void study_update_read(study *s)
     }
     if (found) {
         const double one = forms[FUSED]->p50, two = forms[SPLIT]->p50, packed = forms[PACKED]->p50;
-        study_say(s, "%u schedulers and a mover on the same %.0f blocks: an update of a bare table takes %.0f ns where a "
+        study_say(s, "%u schedulers and a mover on the same %s blocks: an update of a bare table takes %.0f ns where a "
                      "block's policy and mechanism share a line, %.0f ns where each has a line of its own, %.0f ns where words are "
                      "packed eight to a line, and %.0f ns behind one lock (p99.9 %.0f us). ",
-                  s->cores, all, one, two, packed, forms[LOCKED]->p50, forms[LOCKED]->p999 / 1e3);
+                  s->cores, cli_count_text((uint64_t)all, count), one, two, packed, forms[LOCKED]->p50, forms[LOCKED]->p999 / 1e3);
         study_say(s, "%s, %s. ", one < two ? "One line beats two" : "One line does not beat two here",
                   packed < one ? "and packed words beat both on this set: what counts is how many lines there are in all, more than which "
                                  "words meet in one"
