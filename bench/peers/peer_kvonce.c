@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kvonce: a disk tier alone, and memory above it. */
+#include "peer.h"
+
+#include <kvonce.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct ours {
+    kvo_store *store;
+    kvo_space space;
+    int level;
+} ours;
+
+static void *open_tiers(const peer_place *place, int memory, char error[256])
+{
+    char tiers[4400];
+    ours *o = calloc(1, sizeof *o);
+    kvo_options options = KVO_OPTIONS_INIT;
+    kvo_space_config config = KVO_SPACE_CONFIG_INIT;
+    kvo_error why = {{0}};
+    int n = memory ? snprintf(tiers, sizeof tiers, "dram:%zublk,", place->blocks + 8) : 0;
+    (void)snprintf(tiers + n, sizeof tiers - (size_t)n, "disk:%s:%zublk", place->directory, place->blocks + 64);
+    options.block_bytes = place->block_bytes;
+    o->level = memory ? KVO_SEALED : KVO_WRITTEN;
+    config.label = "peers";
+    config.model = "peers";
+    config.block_positions = 16;
+    config.block_bytes_max = place->block_bytes;
+    if (kvo_open(tiers, &options, &o->store, &why) != KVO_OK || kvo_space_open(o->store, &config, &o->space, &why) != KVO_OK) {
+        (void)snprintf(error, 256, "%.250s", why.text);
+        (void)kvo_close(o->store, 0);
+        free(o);
+        return NULL;
+    }
+    return o;
+}
+
+static void *disk_open(const peer_place *place, char error[256])
+{
+    return open_tiers(place, 0, error);
+}
+
+static void *both_open(const peer_place *place, char error[256])
+{
+    return open_tiers(place, 1, error);
+}
+
+static void ours_close(void *peer)
+{
+    ours *o = peer;
+    (void)kvo_close(o->store, KVO_FOREVER);
+    free(o);
+}
+
+static kvo_names names_of(const ours *o, const uint8_t *keys, size_t count)
+{
+    return (kvo_names){.first = keys, .name_bytes = PEER_KEY, .count = count, .space = o->space};
+}
+
+static int ours_put(void *peer, const uint8_t *keys, const void *const *blocks, size_t count, size_t bytes)
+{
+    ours *o = peer;
+    kvo_segment segments[PEER_BATCH];
+    kvo_answer answers[PEER_BATCH];
+    kvo_put_options options = KVO_PUT_OPTIONS_INIT;
+    kvo_memory memory = {segments, NULL};
+    options.level = o->level;
+    for (size_t i = 0; i < count; i++) {
+        segments[i] = (kvo_segment){(void *)(uintptr_t)blocks[i], bytes};
+    }
+    kvo_names names = names_of(o, keys, count);
+    int status = kvo_put(o->store, &names, &memory, &options, answers);
+    for (size_t i = 0; status == KVO_OK && i < count; i++) {
+        status = answers[i].status == KVO_STORED ? KVO_OK : KVO_BUSY;
+    }
+    return status == KVO_OK ? 0 : -1;
+}
+
+static int ours_sync(void *peer)
+{
+    const kvo_target all = {.by = KVO_BY_ALL};
+    return kvo_sync(((ours *)peer)->store, &all, KVO_SAFE, KVO_FOREVER, NULL) == KVO_OK ? 0 : -1;
+}
+
+static void ours_get(void *peer, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes, int *results)
+{
+    ours *o = peer;
+    kvo_segment segments[PEER_BATCH];
+    kvo_answer answers[PEER_BATCH];
+    kvo_memory memory = {segments, NULL};
+    for (size_t i = 0; i < count; i++) {
+        segments[i] = (kvo_segment){blocks[i], bytes};
+    }
+    kvo_names names = names_of(o, keys, count);
+    int status = kvo_get(o->store, &names, &memory, NULL, answers);
+    for (size_t i = 0; i < count; i++) {
+        results[i] = status != KVO_OK                      ? PEER_ERROR
+                     : answers[i].status == KVO_OK         ? PEER_FOUND
+                     : answers[i].status == KVO_MISS       ? PEER_MISS
+                                                           : PEER_ERROR;
+    }
+}
+
+const peer_ops peer_kvonce_disk = {"kvonce, disk", "the disk tier, survives the process; sync: flushed; a digest of every byte at each get", 1,
+                                   disk_open, ours_close, ours_put, ours_sync, ours_get, NULL};
+const peer_ops peer_kvonce = {"kvonce, memory above disk",
+                              "memory; sync: written below and flushed; a digest of every byte from disk", 1,
+                              both_open, ours_close, ours_put, ours_sync, ours_get, NULL};
