@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The mover: one thread that keeps the next victims of each tier clean, so that making room is a
- * discard. How far ahead follows from how fast slots are taken and how long a batch takes: what is
+ * discard, and that makes room where a call must not wait longer than it said. How far ahead follows from how fast slots are taken and how long a batch takes: what is
  * taken during two batches. It sleeps until a slot is taken and less than half of that is ready.
  */
 #include "store/store.h"
@@ -62,6 +62,11 @@ void store_mover_nudge(kvo_store *s, store_tier *t)
     if (!s->mover_runs || s->mover_asked || t->number + 1 == s->tier_count ||
         !store_room_low(s, t->number, t->ahead / 2 + 1))
         return;
+    store_mover_wake(s);
+}
+
+void store_mover_wake(kvo_store *s)
+{
     s->mover_asked = true;
     pthread_cond_signal(&s->mover_wake);
 }
@@ -72,6 +77,8 @@ static void *mover(void *argument)
     store_lock(s);
     while (!s->mover_stops) {
         s->mover_asked = false;
+        for (unsigned tier = s->tier_count - 1; tier-- > 0;)
+            store_room_answer(s, tier);
         if (move_once(s))
             continue;
         while (!s->mover_asked && !s->mover_stops)

@@ -564,13 +564,24 @@ static int why_no_victim(kvo_store *s, unsigned tier, const place_found *found, 
     return anchored ? KVO_SHORT : KVO_BUSY;
 }
 
+/* Who makes room: whoever needs it, or, for one with a deadline that a device must not outlast, the mover. */
+typedef enum maker { MAKER_SELF, MAKER_MOVER } maker;
+
+static maker maker_for(const kvo_store *s, uint64_t deadline)
+{
+    bool bounded = deadline != 0 && deadline != KVO_FOREVER;
+    return bounded && s->mover_runs && !s->mover_stops ? MAKER_MOVER : MAKER_SELF;
+}
+
 /* One slot's worth of room, from blocks with keys up to `best`. KVO_OK: look again; KVO_BUSY: nothing may go now;
-   KVO_SHORT: only anchors are in the way; KVO_FULL: below does not take what must go. */
-static int make_room(kvo_store *s, unsigned tier, uint32_t stride, uint64_t best, bool *waited)
+   KVO_SHORT: only anchors are in the way; KVO_FULL: below does not take what must go; KVO_PENDING: what must go
+   has to be written first, and that is the mover's. */
+static int make_room(kvo_store *s, unsigned tier, uint32_t stride, uint64_t best, maker who, bool *waited)
 {
     store_tier *t = &s->tiers[tier];
-    bool mixed = !place_only_stride(&t->space, stride);
+    bool mixed = !place_only_stride(&t->space, stride), last = tier + 1 == s->tier_count;
     uint32_t filter = mixed ? stride : 0;
+    int dirty = who == MAKER_MOVER && !last ? KVO_PENDING : KVO_OK;
     place_victim *v = queue_head(s, t, filter);
     if (v == NULL) {
         if (t->demoting)
@@ -579,18 +590,24 @@ static int make_room(kvo_store *s, unsigned tier, uint32_t stride, uint64_t best
         if (found.changed)
             return KVO_OK;
         v = found.count ? &t->queue[t->queue_first] : NULL;
+        if (v == NULL && filter && dirty)
+            return dirty;
         if (v == NULL)
             return filter && other_segment(s, tier, stride, NULL, best) ? KVO_OK
                                                                         : why_no_victim(s, tier, &found, filter);
     }
-    if (mixed && !t->demoting && t->space.taken_units >= t->look_units && other_segment(s, tier, stride, v, best))
-        return KVO_OK;
+    if (mixed && !t->demoting && t->space.taken_units >= t->look_units) {
+        if (dirty)
+            return dirty;
+        if (other_segment(s, tier, stride, v, best))
+            return KVO_OK;
+    }
     v = queue_head(s, t, filter);
     if (v == NULL)
         return KVO_OK;
     if (v->key > best)
         return KVO_BUSY;
-    if (below(s, v->record, tier) || tier + 1 == s->tier_count || KVO_PLANTED(LOSS)) {
+    if (below(s, v->record, tier) || last || KVO_PLANTED(LOSS)) {
         uint32_t record = v->record;
         if (evict(s, tier, record, v->orphan ? KVO_CAUSE_ORPHAN : KVO_CAUSE_NONE))
             queue_pop(t);
@@ -598,18 +615,59 @@ static int make_room(kvo_store *s, unsigned tier, uint32_t stride, uint64_t best
             queue_skip(s, t);
         return KVO_OK;
     }
-    return t->demoting ? KVO_BUSY : demote_queue(s, tier, best, waited);
+    if (t->demoting)
+        return KVO_BUSY;
+    return dirty ? dirty : demote_queue(s, tier, best, waited);
+}
+
+void store_room_answer(kvo_store *s, unsigned tier)
+{
+    store_tier *t = &s->tiers[tier];
+    bool waited;
+    if (!t->room.asked)
+        return;
+    t->room.status = make_room(s, tier, t->room.stride, t->room.best, MAKER_SELF, &waited);
+    t->room.asked = false;
+    t->room.round++;
+    store_changed(s);
+}
+
+/* Has the mover make room. KVO_BUSY: not in time; KVO_OK also where it was made for another, or there is no
+   mover any more: look again. */
+static int ask_mover(kvo_store *s, store_tier *t, uint32_t stride, uint64_t best, uint64_t deadline, bool *waited)
+{
+    bool mine = !t->room.asked;
+    uint64_t round = t->room.round;
+    *waited = true;
+    if (mine) {
+        t->room.asked = true;
+        t->room.stride = stride;
+        t->room.best = best;
+        store_mover_wake(s);
+    }
+    while (t->room.round == round && !s->mover_stops)
+        if (!store_wait(s, deadline))
+            return KVO_BUSY;
+    return mine && t->room.round == round + 1 ? t->room.status : KVO_OK;
+}
+
+/* make_room(), by whoever may wait for it. */
+static int have_room(kvo_store *s, unsigned tier, uint32_t stride, uint64_t best, uint64_t deadline, bool *waited)
+{
+    int status = make_room(s, tier, stride, best, maker_for(s, deadline), waited);
+    return status == KVO_PENDING ? ask_mover(s, &s->tiers[tier], stride, best, deadline, waited) : status;
 }
 
 /* A slot of this stride, or why not. */
-static int take_slot(kvo_store *s, unsigned tier, uint32_t stride, uint64_t best, uint32_t *slot, bool *waited)
+static int take_slot(kvo_store *s, unsigned tier, uint32_t stride, uint64_t best, uint64_t deadline, uint32_t *slot,
+                     bool *waited)
 {
     int status;
     do {
         *slot = place_slot_take(&s->tiers[tier].space, stride);
         if (*slot != PLACE_SLOT_NONE)
             return KVO_OK;
-        status = make_room(s, tier, stride, best, waited);
+        status = have_room(s, tier, stride, best, deadline, waited);
     } while (status == KVO_OK);
     return status;
 }
@@ -623,12 +681,12 @@ static int room(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint64_t be
         return KVO_REFUSED;
     for (;;) {
         uint32_t used = place_lend(&t->space, stride);
-        int status = take_slot(s, tier, used, best, slot, waited);
+        int status = take_slot(s, tier, used, best, deadline, slot, waited);
         /* No slot of its size can be had, nor a segment for it: better one that is too large. */
         for (uint32_t l = stride; (status == KVO_BUSY || status == KVO_SHORT) && !t->demoting;) {
             if ((l = place_larger(&t->space, l)) == 0)
                 break;
-            if (take_slot(s, tier, l, best, slot, waited) == KVO_OK) {
+            if (take_slot(s, tier, l, best, deadline, slot, waited) == KVO_OK) {
                 status = KVO_OK;
                 used = l;
             }
@@ -663,7 +721,7 @@ int store_room_record(kvo_store *s, uint64_t deadline, uint32_t *record)
         /* A block ends where it lies lowest; where nothing may go there, it first has to get there. */
         int status = KVO_BUSY;
         for (unsigned t = s->tier_count; t-- > 0 && status != KVO_OK;)
-            status = make_room(s, t, 0, ANY_KEY, &waited);
+            status = have_room(s, t, 0, ANY_KEY, deadline, &waited);
         if (status == KVO_OK)
             continue;
         if (deadline == 0 || !store_wait(s, deadline))

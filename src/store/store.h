@@ -107,6 +107,13 @@ typedef struct store_tier {
     uint64_t rest_until_ns; /* after a failure */
     uint64_t per_second;    /* slots taken, smoothed */
     uint64_t batch_ns;      /* for the last batch, smoothed */
+    struct {                /* what a call with a deadline has the mover do; see room.c */
+        bool asked;
+        uint32_t stride;
+        uint64_t best;
+        uint64_t round; /* how often it was done */
+        int status;     /* of the last time */
+    } room;
 
     /* Of persistent tiers. */
     uint64_t *dirty;            /* one bit a policy page; of the write-out that runs */
@@ -328,6 +335,8 @@ uint32_t store_stride(kvo_store *s, unsigned tier, uint32_t payload_bytes);
 int store_demote_ahead(kvo_store *s, unsigned tier);
 /* As store_room(), tried once, without a slot of blocks that an intent keeps. */
 int store_room_ordinary(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint32_t *slot);
+/* Under the lock, which it may let go: does what store_room() has asked of the mover. */
+void store_room_answer(kvo_store *s, unsigned tier);
 /* Under the lock: whether less room is ready than is wanted. */
 bool store_room_low(const kvo_store *s, unsigned tier, uint32_t ahead);
 /* mover.c: the thread that demotes ahead of need. */
@@ -335,6 +344,8 @@ int store_mover_start(kvo_store *s); /* a kvo_status */
 void store_mover_stop(kvo_store *s);
 /* Under the lock: a slot of the tier was taken. */
 void store_mover_nudge(kvo_store *s, store_tier *t);
+/* Under the lock: there is something to do. */
+void store_mover_wake(kvo_store *s);
 tier_io store_io(kvo_store *s, uint32_t record, unsigned tier, uint32_t slot, void *memory);
 
 /* ---- sync.c, persist.c, checkpoint.c, recover.c, hold.c, check.c ---- */

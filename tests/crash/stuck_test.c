@@ -166,6 +166,57 @@ static void b006_room_that_hangs_is_busy_in_time(void **state)
     close_store();
 }
 
+static int reserve_for(uint64_t number, uint64_t deadline_ns)
+{
+    kvo_names names = names_of(number, 1);
+    uint32_t length = (uint32_t)bytes;
+    kvo_put_options o = KVO_PUT_OPTIONS_INIT;
+    kvo_reservation reservation;
+    kvo_answer answer = {0}, aborted;
+    o.deadline_ns = deadline_ns;
+    assert_int_equal(kvo_reserve(store, &names, &length, &o, &reservation, &answer), KVO_OK);
+    if (answer.status == KVO_OK)
+        assert_int_equal(kvo_abort(store, &reservation, 1, &aborted), KVO_OK);
+    return answer.status;
+}
+
+/* Nobody else is there to wait for the device: whoever needs room would have to make it. */
+static void each_is_busy_in_time(size_t of_bytes)
+{
+    kvo_put_options o = KVO_PUT_OPTIONS_INIT;
+    unsigned busy = 0, tries = 0;
+    o.deadline_ns = 5 * MS;
+    for (; busy < 20 && tries < 1000; tries++)
+        busy += put_as(2000 + tries, of_bytes, 0, &o, NULL) == KVO_BUSY;
+    assert_int_equal(busy, 20);
+    assert_true(machine.waiting > 0);
+    assert_int_equal(reserve_for(4000, 5 * MS), KVO_BUSY);
+    machine_go_on();
+    for (uint64_t i = 0; i < 40; i++)
+        assert_int_equal(put_as(3000 + i, of_bytes, 0, NULL, NULL), KVO_STORED);
+    close_store();
+}
+
+static void b006_room_that_a_call_needs_alone_is_busy_in_time(void **state)
+{
+    (void)state;
+    with_mover = true;
+    machine_open("dram:16blk,disk:@0:64blk", false);
+    machine_stop();
+    each_is_busy_in_time(bytes);
+}
+
+/* A segment has to change its slot size, and what lies in it has to get down. */
+static void b006_room_of_another_size_is_busy_in_time(void **state)
+{
+    (void)state;
+    with_mover = true;
+    machine_open("dram:16blk,disk:@0:64blk", false);
+    assert_int_equal(fill_with(0, 4, bytes), 4);
+    machine_stop();
+    each_is_busy_in_time(4096);
+}
+
 /* ---- closing ---- */
 
 static void closes_busy_and_again(int times)
@@ -236,6 +287,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(b006_a_read_that_hangs_keeps_nobody),
         TEST(b006_room_that_hangs_is_busy_in_time),
+        TEST(b006_room_that_a_call_needs_alone_is_busy_in_time),
+        TEST(b006_room_of_another_size_is_busy_in_time),
         TEST(b006_a_close_whose_writes_hang_is_busy),
         TEST(b006_a_close_whose_mover_hangs_is_busy),
         TEST(b006_a_close_whose_keeper_hangs_is_busy),
