@@ -15,6 +15,7 @@ import sys
 import xxhash
 
 PAGE, SLOT, DEAD = 4096, b"KVOSLOT1", b"KVODEAD1"
+COUNT_MAX = 1 << 63  # of sequences and write numbers
 
 
 def whole(page):
@@ -38,6 +39,8 @@ def superblock(folder):
     clean, ident = struct.unpack_from("<I16s", page, 12)
     if not clean:
         raise ValueError("not closed in order: open it with kvonce once")
+    if max(struct.unpack_from("<Q", page, 32) + struct.unpack_from("<Q", page, 64)) > COUNT_MAX:
+        raise ValueError("no superblock that can be read")
     return ident, *struct.unpack_from("<III", page, 48)
 
 
@@ -51,7 +54,7 @@ def spaces(folder, ident):
             continue
         version, which = struct.unpack_from("<II", page, 8)
         sequence, count, checksum = struct.unpack_from("<QQQ", page, 32)
-        if (version, which) == (1, 1) and sequence > best and xxhash.xxh3_64_intdigest(rest[:count]) == checksum:
+        if (version, which) == (1, 1) and COUNT_MAX >= sequence > best and xxhash.xxh3_64_intdigest(rest[:count]) == checksum:
             best, content = sequence, rest[:count]
     found = {}
     while content:
@@ -74,7 +77,8 @@ def block(page, place, stride, ident):
         return "header checksum"
     if slot != place or owner != ident or page[:8] != SLOT:
         return "header of another place or store"
-    if not 16 <= name_bytes <= 64 or size == 0 or size != stored or 1 + -(-size // PAGE) > stride or own_stride != stride:
+    if not 16 <= name_bytes <= 64 or size == 0 or size != stored or 1 + -(-size // PAGE) > stride or own_stride != stride \
+            or number > COUNT_MAX:
         return "header contents"
     if key != (xxhash.xxh3_64_intdigest(name, seed) or 1):
         return "key hash"

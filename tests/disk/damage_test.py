@@ -7,10 +7,11 @@
 
 import random
 import shutil
+import struct
 import sys
 
-from files import (PAGE, SEQUENCE, SEGMENT_UNITS, all_files, copy_of, disk_of, flip, kvonce, listing, main, offsets,
-                   patch, replay, sealed, stat, super_copies, super_field, synth, verify)
+from files import (PAGE, SEQUENCE, SEGMENT_UNITS, WRITE_NUMBER, all_files, copy_of, disk_of, flip, kvonce, listing,
+                   main, offsets, patch, replay, sealed, stat, super_copies, super_field, super_set, synth, verify)
 
 BLOCK = 12000  # three pages, the last of them with 288 zeros at its end
 SLOT = 4 * PAGE
@@ -134,6 +135,33 @@ def test_a_store_without_superblock_is_refused_not_wiped(folder):
         assert number >= 0
     shutil.copyfile(directory / "super", damaged / "super")
     assert offsets(damaged) == offsets(directory)
+
+
+def test_counts_that_no_store_reaches_are_damage(folder):
+    """They would go round: what is written next would count as older than what it replaces."""
+    directory, trace = make_store(folder, 30)
+    before = offsets(directory)
+    for count in [(1 << 63) + 1, (1 << 64) - 2, (1 << 64) - 1]:
+        most = struct.pack("<Q", count)
+        for field in [SEQUENCE, WRITE_NUMBER]:
+            damaged = copy_of(directory, "damaged")
+            super_set(damaged, {field: most})
+            refused(damaged, trace, "damaged")
+        damaged = copy_of(directory, "damaged")
+        chosen = sorted(before.values())[:3]
+        data = (damaged / "data").read_bytes()
+        for offset in chosen:
+            page = data[offset:offset + 32] + most + data[offset + 40:offset + PAGE]
+            patch(damaged / "data", offset, sealed(page))
+        code, bad, _ = verify(damaged)
+        assert code == 1 and sorted(bad) == chosen, (count, bad)
+        for which in "ab":
+            note = (damaged / ("ledger." + which)).read_bytes()
+            if len(note) >= PAGE:
+                patch(damaged / ("ledger." + which), 0, sealed(note[:32] + most + note[40:PAGE]))
+        report = again(damaged, trace)
+        assert report["wrong_reads"] == 0 and set(verify(damaged)[1]) <= set(chosen), count
+        assert sorted(offsets(damaged)) == sorted(before), count
 
 
 def test_a_creation_cut_short_is_an_empty_store(folder):

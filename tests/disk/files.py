@@ -20,7 +20,7 @@ except ImportError:
 
 PAGE = 4096
 READER = pathlib.Path(__file__).resolve().parents[2] / "tools" / "kvonce_read.py"
-CLEAN, SEQUENCE, SEGMENT_UNITS, MARK_WRITTEN, MARK_FLUSHED = 12, 32, 48, 72, 80  # of the superblock
+CLEAN, SEQUENCE, SEGMENT_UNITS, WRITE_NUMBER, MARK_WRITTEN, MARK_FLUSHED = 12, 32, 48, 64, 72, 80  # of the superblock
 
 
 def stat(directory):

@@ -8,6 +8,8 @@
 #include "tier/tier.h"
 
 #define DISK_FORMAT_VERSION 1u
+/* Sequences and write numbers count writes: no store gets here, and none may go round. */
+#define DISK_COUNT_MAX (UINT64_C(1) << 63)
 #define DISK_SEGMENT_UNITS_MIN 3u /* a header, and a slot of one page */
 #define DISK_MAGIC_SUPER "KVOSUPR1"
 #define DISK_MAGIC_SEGMENT "KVOSEGM1"

@@ -21,8 +21,8 @@ static bool head_usable(const disk *d, const disk_note *head, tier_note which)
 {
     return disk_page_whole(head) && memcmp(head->magic, DISK_MAGIC_NOTE, 8) == 0 &&
            head->version == DISK_FORMAT_VERSION && head->which == (uint32_t)which &&
-           memcmp(head->uuid, d->super.uuid, 16) == 0 && head->bytes > 0 &&
-           head->bytes < (64u << 20);
+           memcmp(head->uuid, d->super.uuid, 16) == 0 && head->sequence > 0 &&
+           head->sequence <= DISK_COUNT_MAX && head->bytes > 0 && head->bytes < (64u << 20);
 }
 
 /* The content of one copy, or NULL if it is not whole. Allocated in whole pages, head included. */

@@ -19,10 +19,10 @@ static bool copy_of_other_version(const disk_super *s)
            (s->magic[7] != DISK_MAGIC_SUPER[7] || s->version != DISK_FORMAT_VERSION);
 }
 
-static bool geometry_sane(const disk_super *s)
+static bool contents_sane(const disk_super *s)
 {
     tier_geometry g = {s->segment_units, s->segment_count, s->last_units};
-    return g.segment_units >= DISK_SEGMENT_UNITS_MIN && g.last_units >= DISK_SEGMENT_UNITS_MIN &&
+    return s->sequence <= DISK_COUNT_MAX && s->write_number <= DISK_COUNT_MAX && g.segment_units >= DISK_SEGMENT_UNITS_MIN && g.last_units >= DISK_SEGMENT_UNITS_MIN &&
            g.last_units <= g.segment_units && g.segment_count > 0 && tier_units(&g) <= UINT32_MAX;
 }
 
@@ -38,7 +38,7 @@ static int judge_copies(disk *d, const disk_super *copies, kvo_error *error)
     for (int i = 0; i < 2; i++)
         if (copy_usable(&copies[i]) && (best == NULL || copies[i].sequence > best->sequence))
             best = &copies[i];
-    if (best && geometry_sane(best)) {
+    if (best && contents_sane(best)) {
         d->super = *best;
         d->super_written = best->sequence;
         return KVO_OK;
