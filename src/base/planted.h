@@ -42,6 +42,8 @@
     X(LOOKUP)         /* a look-up is a use */                                                    \
     X(LEDGER)         /* the bytes of a failed write count as demoted */                          \
     X(REPORT_TWICE)   /* a job's report is given out twice */                                     \
+    X(TIMEOUT)        /* a call whose time is over says that the device is full */                \
+    X(REPAIR)         /* a repair drops what is well */                                           \
     X(LOCK)           /* a directory is opened without its lock */
 
 #define PLANTED_ENUM(name) PLANTED_##name,

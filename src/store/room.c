@@ -699,7 +699,7 @@ static int room(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint64_t be
             return status;
         *waited = true;
         if (!store_wait(s, deadline))
-            return status == KVO_SHORT ? KVO_BUSY : status;
+            return KVO_PLANTED(TIMEOUT) ? KVO_FULL : status == KVO_SHORT ? KVO_BUSY : status;
     }
 }
 
