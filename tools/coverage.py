@@ -28,7 +28,6 @@ SUITES = ["base", "block", "move", "store", "disk", "faults", "sim", "envs", "ca
 LEFT_OUT = {
     "cli_figures": "minutes of replays, which take the branches of cli_replay",
     "crash_kill": "who is killed counts nothing",
-    "envs_process": "users without rights cannot write counters, and say so on stderr",
 }
 LEAST = 90.0
 UNREACHABLE = ROOT / "tests" / "coverage_unreachable.txt"
@@ -53,6 +52,9 @@ def test(directory):
     there = run("meson", "test", "-C", directory, "--no-rebuild", "--list", capture_output=True, text=True).stdout
     names = [name for suites, name in re.findall(r"^\w+:(\S+) / (\w+)$", there, re.M)
              if set(suites.split("+")) & set(SUITES) and name not in LEFT_OUT]
+    # Tests run the command as users without rights, who would say on stderr that they cannot write counters.
+    os.umask(0)
+    run("chmod", "-R", "a+rwX", directory, check=True)
     return run("meson", "test", "-C", directory, "--no-rebuild", "--timeout-multiplier", "6", "--print-errorlogs",
                *names).returncode == 0
 
