@@ -13,6 +13,9 @@
 #   make figures            the README's table; KVONCE_TRACES=DIR adds the public trace
 #   make bench              the store beside what the machine can do: 8 minutes, 14 GiB of disk;
 #                           BENCH="--dir /mnt/nvme --json" hands options on
+#   make bench-peers        kvonce beside nine other ways to keep the same blocks, in memory and on the disk: 12 minutes;
+#                           installs packages, fetches LMCache and Mooncake into ~/.cache/kvonce (2.1 GB) once;
+#                           PEERS="--quick" takes three minutes, PEERS="--write" renews docs/peers.md and the README
 #   make test-gemma         a model with a sliding window: fetches Gemma-3-270M, whose weights are under terms of
 #                           their own, and restores 1,930 tokens of it bit for bit
 #   make bench-llama        the stock llama-server and kvonce's adapter on the same prompt: docs/llama.md's table
@@ -31,7 +34,7 @@ PREFIX ?= /usr/local
 LIBDIR ?= lib
 RELEASE = build/release
 
-.PHONY: coverage fuzz soak stress all install uninstall test check check-asan check-tsan demo demo-replay figures bench bench-llama study test-gemma packages clean
+.PHONY: coverage fuzz soak stress all install uninstall test check check-asan check-tsan demo demo-replay figures bench bench-llama bench-peers study test-gemma packages clean
 
 all: $(RELEASE)/build.ninja
 	ninja -C $(RELEASE)
@@ -80,6 +83,10 @@ figures: packages
 bench: packages
 	$(MAKE) all
 	$(RELEASE)/src/cli/kvonce bench $(BENCH)
+
+bench-peers: packages
+	$(MAKE) all
+	bench/peers/bench.sh $(RELEASE) --json build/peers.json $(PEERS)
 
 test-gemma: packages
 	test -d build/plain || meson setup build/plain --werror

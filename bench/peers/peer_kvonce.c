@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvonce: a disk tier alone, and memory above it. */
+/* kvonce: a disk tier alone, memory alone, and memory above a disk. */
 #include "peer.h"
 
 #include <kvonce.h>
@@ -12,17 +12,22 @@ typedef struct ours {
     int level;
 } ours;
 
-static void *open_tiers(const peer_place *place, int memory, char error[256])
+enum { MEMORY = 1, DISK = 2 };
+
+static void *open_tiers(const peer_place *place, int tiers_wanted, char error[256])
 {
     char tiers[4400];
     ours *o = calloc(1, sizeof *o);
     kvo_options options = KVO_OPTIONS_INIT;
     kvo_space_config config = KVO_SPACE_CONFIG_INIT;
     kvo_error why = {{0}};
-    int n = memory ? snprintf(tiers, sizeof tiers, "dram:%zublk,", place->blocks + 8) : 0;
-    (void)snprintf(tiers + n, sizeof tiers - (size_t)n, "disk:%s:%zublk", place->directory, place->blocks + 64);
+    int n = (tiers_wanted & MEMORY) != 0 ? snprintf(tiers, sizeof tiers, "dram:%zublk", place->blocks + 8) : 0;
+    if ((tiers_wanted & DISK) != 0) {
+        (void)snprintf(tiers + n, sizeof tiers - (size_t)n, "%sdisk:%s:%zublk", n != 0 ? "," : "", place->directory,
+                       place->blocks + 64);
+    }
     options.block_bytes = place->block_bytes;
-    o->level = memory ? KVO_SEALED : KVO_WRITTEN;
+    o->level = (tiers_wanted & MEMORY) != 0 ? KVO_SEALED : KVO_WRITTEN;
     config.label = "peers";
     config.model = "peers";
     config.block_positions = 16;
@@ -38,12 +43,17 @@ static void *open_tiers(const peer_place *place, int memory, char error[256])
 
 static void *disk_open(const peer_place *place, char error[256])
 {
-    return open_tiers(place, 0, error);
+    return open_tiers(place, DISK, error);
+}
+
+static void *memory_open(const peer_place *place, char error[256])
+{
+    return open_tiers(place, MEMORY, error);
 }
 
 static void *both_open(const peer_place *place, char error[256])
 {
-    return open_tiers(place, 1, error);
+    return open_tiers(place, MEMORY | DISK, error);
 }
 
 static void ours_close(void *peer)
@@ -102,8 +112,18 @@ static void ours_get(void *peer, const uint8_t *keys, void *const *blocks, size_
     }
 }
 
-const peer_ops peer_kvonce_disk = {"kvonce, disk", "the disk tier, survives the process; sync: flushed; a digest of every byte at each get", 1,
-                                   disk_open, ours_close, ours_put, ours_sync, ours_get, NULL};
-const peer_ops peer_kvonce = {"kvonce, memory above disk",
-                              "memory; sync: written below and flushed; a digest of every byte from disk", 1,
-                              both_open, ours_close, ours_put, ours_sync, ours_get, NULL};
+static int ours_empty(void *peer)
+{
+    const kvo_target all = {.by = KVO_BY_ALL};
+    return kvo_remove(((ours *)peer)->store, &all, KVO_SEALED, KVO_FOREVER, NULL, NULL) == KVO_OK ? 0 : -1;
+}
+
+const peer_ops peer_kvonce_disk = {
+    "kvonce, disk", "the disk tier's file, which survives the process; sync: flushed", "name, generation and a digest of every byte",
+    1, disk_open, ours_close, ours_put, ours_sync, ours_get, NULL, NULL};
+const peer_ops peer_kvonce_memory = {
+    "kvonce, memory", "nothing: gone with the process", "name, generation and a digest of every byte",
+    0, memory_open, ours_close, ours_put, NULL, ours_get, NULL, ours_empty};
+const peer_ops peer_kvonce_both = {
+    "kvonce, memory above disk", "memory, written below soon after; sync: written and flushed",
+    "name, generation and a digest of every byte", 1, both_open, ours_close, ours_put, ours_sync, ours_get, NULL, ours_empty};

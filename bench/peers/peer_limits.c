@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <liburing.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,12 +68,13 @@ static void memory_get(void *peer, const uint8_t *keys, void *const *blocks, siz
     }
 }
 
-const peer_ops peer_memcpy = {"memcpy", "nothing; nothing checked", 0, memory_open, memory_close, memory_put, NULL,
-                              memory_get, NULL};
+const peer_ops peer_memcpy = {"memcpy", "nothing: gone with the process", "nothing", 0, memory_open, memory_close, memory_put,
+                              NULL, memory_get, NULL, NULL};
 
-/* ---- one file, O_DIRECT where the file system has it ---- */
+/* ---- one file, O_DIRECT where the file system has it, a batch in flight ---- */
 
 typedef struct raw {
+    struct io_uring ring;
     int file;
     size_t block_bytes;
 } raw;
@@ -87,8 +89,16 @@ static void *raw_open(const peer_place *place, char error[256])
         r->file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     }
     r->block_bytes = place->block_bytes;
-    if (r->file < 0 || posix_fallocate(r->file, 0, (off_t)(place->block_bytes * place->blocks)) != 0) {
+    off_t bytes = (off_t)(place->block_bytes * place->blocks);
+    if (r->file < 0 || (lseek(r->file, 0, SEEK_END) != bytes && posix_fallocate(r->file, 0, bytes) != 0)) {
         (void)snprintf(error, 256, "%.150s: %s", path, strerror(errno));
+        free(r);
+        return NULL;
+    }
+    int status = io_uring_queue_init(PEER_BATCH, &r->ring, 0);
+    if (status != 0) {
+        (void)snprintf(error, 256, "io_uring: %s", strerror(-status));
+        (void)close(r->file);
         free(r);
         return NULL;
     }
@@ -98,20 +108,43 @@ static void *raw_open(const peer_place *place, char error[256])
 static void raw_close(void *peer)
 {
     raw *r = peer;
+    io_uring_queue_exit(&r->ring);
     (void)close(r->file);
     free(r);
 }
 
-static int raw_put(void *peer, const uint8_t *keys, const void *const *blocks, size_t count, size_t bytes)
+/* Sends the batch and waits for all of it; results[i]: PEER_FOUND or PEER_ERROR. */
+static void raw_batch(raw *r, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes, int writes, int *results)
 {
-    raw *r = peer;
     for (size_t i = 0; i < count; i++) {
-        off_t at = (off_t)(number_of(keys + i * PEER_KEY) * r->block_bytes);
-        if (pwrite(r->file, blocks[i], bytes, at) != (ssize_t)bytes) {
-            return -1;
+        struct io_uring_sqe *sqe = io_uring_get_sqe(&r->ring);
+        uint64_t at = number_of(keys + i * PEER_KEY) * r->block_bytes;
+        results[i] = PEER_ERROR;
+        if (writes) {
+            io_uring_prep_write(sqe, r->file, blocks[i], (unsigned)bytes, at);
+        } else {
+            io_uring_prep_read(sqe, r->file, blocks[i], (unsigned)bytes, at);
+        }
+        io_uring_sqe_set_data64(sqe, i);
+    }
+    (void)io_uring_submit_and_wait(&r->ring, (unsigned)count);
+    for (size_t i = 0; i < count; i++) {
+        struct io_uring_cqe *cqe;
+        if (io_uring_wait_cqe(&r->ring, &cqe) == 0) {
+            results[io_uring_cqe_get_data64(cqe)] = cqe->res == (int)bytes ? PEER_FOUND : PEER_ERROR;
+            io_uring_cqe_seen(&r->ring, cqe);
         }
     }
-    return 0;
+}
+
+static int raw_put(void *peer, const uint8_t *keys, const void *const *blocks, size_t count, size_t bytes)
+{
+    int results[PEER_BATCH], failed = 0;
+    raw_batch(peer, keys, (void *const *)blocks, count, bytes, 1, results);
+    for (size_t i = 0; i < count; i++) {
+        failed |= results[i] != PEER_FOUND;
+    }
+    return failed ? -1 : 0;
 }
 
 static int raw_sync(void *peer)
@@ -121,15 +154,11 @@ static int raw_sync(void *peer)
 
 static void raw_get(void *peer, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes, int *results)
 {
-    raw *r = peer;
-    for (size_t i = 0; i < count; i++) {
-        off_t at = (off_t)(number_of(keys + i * PEER_KEY) * r->block_bytes);
-        results[i] = pread(r->file, blocks[i], bytes, at) == (ssize_t)bytes ? PEER_FOUND : PEER_ERROR;
-    }
+    raw_batch(peer, keys, blocks, count, bytes, 0, results);
 }
 
-const peer_ops peer_raw = {"raw O_DIRECT file", "the device, or its cache; sync: fdatasync; nothing checked", 1, raw_open,
-                           raw_close, raw_put, raw_sync, raw_get, NULL};
+const peer_ops peer_raw = {"raw O_DIRECT file", "the device, or its cache; sync: fdatasync", "nothing", 1, raw_open,
+                           raw_close, raw_put, raw_sync, raw_get, NULL, NULL};
 
 /* ---- a file a block, renamed into place ---- */
 
@@ -221,5 +250,5 @@ static void file_get(void *peer, const uint8_t *keys, void *const *blocks, size_
     }
 }
 
-const peer_ops peer_file = {"a file a block", "the page cache, renamed into place; sync: syncfs; only the length is checked", 1,
-                            file_open, file_close, file_put, file_sync, file_get, NULL};
+const peer_ops peer_file = {"a file a block", "the page cache, renamed into place; sync: syncfs", "the length", 1,
+                            file_open, file_close, file_put, file_sync, file_get, NULL, NULL};

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -92,8 +93,8 @@ static void lmdb_get(void *peer, const uint8_t *keys, void *const *blocks, size_
     }
 }
 
-const peer_ops peer_lmdb = {"LMDB", "the page cache, one transaction a call (MDB_NOSYNC); sync: mdb_env_sync; nothing is checked", 1,
-                            lmdb_open, lmdb_close, lmdb_put, lmdb_sync, lmdb_get, NULL};
+const peer_ops peer_lmdb = {"LMDB", "the page cache, one transaction a call (MDB_NOSYNC); sync: mdb_env_sync", "nothing", 1,
+                            lmdb_open, lmdb_close, lmdb_put, lmdb_sync, lmdb_get, NULL, NULL};
 
 /* ---- RocksDB, large values in blob files ---- */
 
@@ -183,8 +184,8 @@ static void rocks_get(void *peer, const uint8_t *keys, void *const *blocks, size
 }
 
 const peer_ops peer_rocksdb = {"RocksDB BlobDB",
-                               "the page cache, by its log; sync: the log is flushed; checksums of the log and of blobs", 1,
-                               rocks_open, rocks_close, rocks_put, rocks_sync, rocks_get, NULL};
+                               "the page cache, by its log; sync: the log is flushed", "CRC32C of what is read from blob files", 1,
+                               rocks_open, rocks_close, rocks_put, rocks_sync, rocks_get, NULL, NULL};
 
 /* ---- Redis, with an append-only file that the kernel writes when it likes ---- */
 
@@ -203,6 +204,7 @@ static pid_t start_server(const peer_place *place, const char *socket)
 {
     pid_t child = fork();
     if (child == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         int null = open("/dev/null", O_RDWR);
         (void)dup2(null, 1);
         (void)dup2(null, 2);
@@ -305,6 +307,7 @@ static int redis_writer(void *peer)
     return ((redis *)peer)->server;
 }
 
-const peer_ops peer_redis = {"Redis, unix socket", "the server's memory and, by the append-only file, the page cache; Redis 7.0 has no call "
-                                                   "that waits for the disk; nothing is checked", 1,
-                             redis_open, redis_stop, redis_put, NULL, redis_get, redis_writer};
+const peer_ops peer_redis = {"Redis, unix socket",
+                             "the server's memory and, by the append-only file, the page cache; no call waits for the disk "
+                             "(7.0); sync: the benchmark's syncfs",
+                             "nothing", 1, redis_open, redis_stop, redis_put, NULL, redis_get, redis_writer, NULL};

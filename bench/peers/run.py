@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""kvonce beside other ways to keep the same blocks: rounds outside, systems inside, each ratio to a limit of the same round.
+
+    run.py PROGRAM [PYTHON]      PROGRAM: peers, built; PYTHON: of the environment with LMCache and Mooncake
+
+    --quick          one round, fewer bytes: about three minutes
+    --json FILE      everything that was measured
+    --from FILE      measures nothing: prints what is in a file of --json
+    --write          puts tables and plot into docs/peers.md, docs/peers.svg and README.md
+    --memory DIR     on a file system in memory (/dev/shm)
+    --disk DIR       on the disk (/var/tmp)
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import figures
+import report
+
+HERE = pathlib.Path(__file__).resolve().parent
+SIZES = [64 << 10, 1 << 20, 5 << 20]
+SECONDS = 120 # for one command; more is a hang
+NO_PYTHON = "none"
+
+
+class Worker:
+    """A process that measures on command: peers.c, or a script over serve.py. Where it cannot run, every answer says why."""
+
+    def __init__(self, command):
+        self.command, self.systems, self.why = command, [], None
+        self.process, self.place = None, None
+        self.start()
+
+    def start(self):
+        self.log = tempfile.TemporaryFile()
+        try:
+            self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log)
+        except OSError as error:
+            self.give_up("there is no environment for it" if self.command[0] == NO_PYTHON else str(error))
+            return
+        self.buffer, self.systems = b"", []
+        while True:
+            answer = self.read()
+            if "system" not in answer:
+                break
+            self.systems.append(answer)
+        if not answer.get("ready"):
+            self.give_up(answer["missing"])
+
+    def give_up(self, why):
+        self.why, self.process = why, None
+
+    def read(self):
+        deadline = time.monotonic() + SECONDS
+        while b"\n" not in self.buffer:
+            left = deadline - time.monotonic()
+            ready = select.select([self.process.stdout], [], [], max(left, 0))[0]
+            data = os.read(self.process.stdout.fileno(), 65536) if ready else b""
+            if not data:
+                return self.lost("no answer within %d s" % SECONDS if not ready else "its process ended")
+            self.buffer += data
+        line, self.buffer = self.buffer.split(b"\n", 1)
+        return json.loads(line)
+
+    def lost(self, why):
+        self.process.kill()
+        self.process.wait()
+        self.log.seek(0)
+        said = self.log.read().decode(errors="replace").strip().splitlines()
+        self.process = None
+        return {"missing": why + (": " + said[-1][:160] if said else "")}
+
+    def go_to(self, place):
+        self.place = place
+
+    def ask(self, verb, what, system):
+        if self.why:
+            return {"missing": self.why}
+        if self.process is None:
+            self.start()
+            if self.process is None:
+                return {"missing": self.why}
+        try:
+            self.process.stdin.write(("place - %s\n%s %s %s\n" % (self.place, verb, what, system)).encode())
+            self.process.stdin.flush()
+        except OSError:
+            return self.lost("its process ended")
+        return self.read()
+
+    def end(self):
+        if self.process is not None:
+            self.process.stdin.close()
+            self.process.wait()
+
+
+def missing_systems(names, why):
+    return [{"system": name, "durability": "", "checks": "", "persistent": True, "why": why} for name in names]
+
+
+EXPECTED = {"peer_lmcache.py": ["LMCache L1", "LMCache fs", "LMCache fs_native", "LMCache raw_block"],
+            "peer_mooncake.py": ["Mooncake, in process", "Mooncake, TCP loopback"]}
+
+
+def start_workers(options):
+    workers = [Worker([options.program, str(options.mib)])]
+    if workers[0].why:
+        sys.exit("run.py: %s: %s" % (options.program, workers[0].why))
+    for script, names in EXPECTED.items():
+        worker = Worker([options.python or NO_PYTHON, str(HERE / script), str(options.mib)])
+        if worker.why:
+            worker.systems = missing_systems(names, worker.why)
+        workers.append(worker)
+    return [(worker, system) for worker in workers for system in worker.systems], workers
+
+
+def note(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def measure(pairs, place, sizes, rounds):
+    rows = []
+    for size in sizes:
+        answers = {system["system"]: [] for _, system in pairs}
+        for number in range(rounds):
+            turn = number % len(pairs)
+            begin = time.monotonic()
+            for worker, system in pairs[turn:] + pairs[:turn]: # another one first each time
+                answers[system["system"]].append(worker.ask("measure", size, system["system"]))
+            note("%s, %s, round %d of %d: %.0f s" % (place, report.size_text(size), number + 1, rounds, time.monotonic() - begin))
+        for _, system in pairs:
+            for operation in figures.OPERATIONS:
+                rows.append(figures.row(system, operation, place, size, answers[system["system"]], answers[figures.RAW]))
+    return rows
+
+
+def try_faults(pairs, place):
+    rows = []
+    for worker, system in pairs:
+        for fault in figures.FAULTS:
+            if system["persistent"]:
+                outcome = worker.ask("fault", fault, system["system"])
+            else:
+                outcome = {"missing": "keeps nothing when its process ends"}
+            rows.append(figures.fault_row(system, fault, place, outcome))
+    return rows
+
+
+# ---- The machine ----
+
+def first_line(*command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    except (OSError, IndexError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def versions(python):
+    found = {}
+    for name in ("liblmdb0", "librocksdb7.8", "redis-server"):
+        found[name] = first_line("dpkg-query", "-W", "-f", "${Version}\n", name)
+    for name in ("lmcache", "lmcache-rust-raw-block-io", "mooncake-transfer-engine-non-cuda", "torch"):
+        found[name] = first_line(python or "false", "-c", "import importlib.metadata as m; print(m.version(%r))" % name)
+    return found
+
+
+def machine(options, places):
+    cpu = [line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+           if line.startswith("model name")]
+    memory = int(pathlib.Path("/proc/meminfo").read_text().split()[1]) * 1024
+    kinds = {name: first_line("stat", "-f", "-c", "%T", path) for name, path in places.items()}
+    return {"cpu": cpu[0] if cpu else platform.machine(), "cores": os.cpu_count(), "memory_bytes": memory,
+            "kernel": platform.release(), "compiler": first_line("cc", "--version"), "python": platform.python_version(),
+            "file_systems": kinds, "load_before": os.getloadavg(), "versions": versions(options.python),
+            "working_set_bytes": options.mib << 20, "rounds": options.rounds, "batch": figures.BATCH}
+
+
+def run(options):
+    begin, places, rows = time.monotonic(), {}, []
+    for name in ("memory", "disk"):
+        places[name] = tempfile.mkdtemp(prefix="kvonce-peers-", dir=getattr(options, name))
+    try:
+        result = {"machine": machine(options, places)}
+        pairs, workers = start_workers(options)
+        for name in places:
+            for worker in workers:
+                worker.go_to(os.path.join(places[name], "w"))
+            rows += measure(pairs, name, SIZES, options.rounds[name])
+        for name in options.faults:
+            for worker in workers:
+                worker.go_to(os.path.join(places[name], "w"))
+            rows += try_faults(pairs, name)
+        for worker in workers:
+            worker.end()
+    finally:
+        for path in places.values():
+            shutil.rmtree(path, ignore_errors=True)
+    result["machine"].update(load_after=os.getloadavg(), seconds=round(time.monotonic() - begin))
+    return {**result, "systems": [system for _, system in pairs], "rows": rows}
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("program", nargs="?")
+    parser.add_argument("python", nargs="?")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--write", action="store_true")
+    for name in ("--json", "--from"):
+        parser.add_argument(name, dest=name[2:] + "_file")
+    parser.add_argument("--memory", default="/dev/shm")
+    parser.add_argument("--disk", default="/var/tmp")
+    options = parser.parse_args()
+    options.mib = 160 if options.quick else 320
+    options.rounds = {"memory": 1, "disk": 1} if options.quick else {"memory": 5, "disk": 3}
+    options.faults = ["memory"] if options.quick else ["disk"]
+    if options.from_file:
+        result = json.loads(pathlib.Path(options.from_file).read_text())
+    elif options.program:
+        result = run(options)
+    else:
+        parser.error("which program?")
+    if options.json_file:
+        pathlib.Path(options.json_file).write_text(json.dumps(result, indent=1) + "\n")
+    print(report.text(result))
+    if options.write:
+        report.write(result, HERE.parent.parent)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What peers.c, measure.c and faults.c do, for systems that are driven from Python: the same blocks, sizes, batches and commands.
+
+A system is a class with `name`, `durability`, `checks`, `persistent` and
+
+    __init__(directory, size, count, source, window)    opens; blocks come from the source, gets fill the window
+    put(first, n)                                       blocks first .. first + n
+    get(first, n) -> list                               FOUND, MISS or ERROR for each
+    empty()         of one with memory of its own: drops all blocks, keeps the memory
+    close()
+"""
+
+import ctypes
+import functools
+import json
+import mmap
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import time
+
+import numpy
+
+FOUND, MISS, ERROR = 0, 1, -1
+BATCH = 8
+LIMIT_BYTES = 80 << 20
+FAULT_BLOCKS, VICTIM, FAULT_SIZE = 8, 3, 1 << 20
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.memcpy.argtypes = libc.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+libc.memcpy.restype = ctypes.c_void_p
+libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+
+
+class GiveUp(Exception):
+    """The figure is missing, and why."""
+
+
+class Memory:
+    """Anonymous memory whose pages are there before any time is taken."""
+
+    def __init__(self, size):
+        self.map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.map.madvise(mmap.MADV_HUGEPAGE)
+        self.size = size
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        libc.memset(self.address, 1, size)
+
+
+def mixed(x):
+    x = (x ^ x >> numpy.uint64(30)) * numpy.uint64(0xbf58476d1ce4e5b9)
+    x = (x ^ x >> numpy.uint64(27)) * numpy.uint64(0x94d049bb133111eb)
+    return x ^ x >> numpy.uint64(31)
+
+
+def fill(memory, size, count):
+    words = numpy.frombuffer(memory.map, dtype=numpy.uint64)
+    places = numpy.arange(0, size, 8, dtype=numpy.uint64)
+    for number in range(count):
+        words[number * size // 8:(number + 1) * size // 8] = mixed(numpy.uint64(number << 32) | places)
+
+
+# ---- What the kernel counts, and the page cache ----
+
+def written_by(process):
+    for line in pathlib.Path("/proc/%d/io" % process).read_text().splitlines():
+        if line.startswith("write_bytes:"):
+            return int(line.split()[1])
+    return None
+
+
+def written_to_device(directory):
+    device = os.stat(directory).st_dev
+    path = pathlib.Path("/sys/dev/block/%d:%d/stat" % (os.major(device), os.minor(device)))
+    return int(path.read_text().split()[6]) * 512 if path.exists() else None
+
+
+def sync_file_system(directory):
+    folder = os.open(directory, os.O_RDONLY)
+    if libc.syncfs(folder) != 0:
+        raise GiveUp("a sync failed")
+    os.close(folder)
+
+
+def files_below(directory):
+    return [path for path in pathlib.Path(directory).rglob("*") if path.is_file()]
+
+
+def make_cold(directory, in_memory):
+    for path in [] if in_memory else files_below(directory):
+        with open(path, "rb") as file:
+            os.fdatasync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+# ---- One system, one block size, once ----
+
+class Measure:
+    def __init__(self, system, size, source, directory, in_memory):
+        self.system, self.size, self.source = system, size, source
+        self.directory, self.in_memory = directory, in_memory
+        self.count = source.size // size
+        self.bytes = self.size * self.count
+        self.answer = {}
+
+    def memcpy(self):
+        count = min(self.source.size, LIMIT_BYTES) // self.size
+        arena = Memory(count * self.size)
+        begin = time.perf_counter()
+        for i in range(count):
+            libc.memcpy(arena.address + i * self.size, self.source.address + i * self.size, self.size)
+        middle = time.perf_counter()
+        for i in range(count):
+            libc.memcpy(self.window.address + i % BATCH * self.size, arena.address + i * self.size, self.size)
+        self.answer["memcpy_put"] = count * self.size / (middle - begin)
+        self.answer["memcpy_get"] = count * self.size / (time.perf_counter() - middle)
+
+    def open(self):
+        self.peer = self.system(self.directory, self.size, self.count, self.source, self.window)
+
+    def put_all(self):
+        for first in range(0, self.count, BATCH):
+            self.peer.put(first, min(BATCH, self.count - first))
+
+    def get_all(self, count):
+        """Seconds that the gets took; every block is compared, outside of them."""
+        seconds = 0.0
+        for first in range(0, count, BATCH):
+            n = min(BATCH, count - first)
+            begin = time.perf_counter()
+            results = self.peer.get(first, n)
+            seconds += time.perf_counter() - begin
+            if any(result != FOUND for result in results):
+                raise GiveUp("a block that was put is not there")
+            if libc.memcmp(self.window.address, self.source.address + first * self.size, n * self.size) != 0:
+                raise GiveUp("other bytes came back")
+        return seconds
+
+    def put(self):
+        sync_file_system(self.directory)
+        written, device = written_by(os.getpid()), written_to_device(self.directory)
+        begin = time.perf_counter()
+        self.put_all()
+        self.answer["put"] = self.bytes / (time.perf_counter() - begin)
+        if not self.system.persistent:
+            return
+        sync_file_system(self.directory)
+        self.answer["put_sync"] = self.bytes / (time.perf_counter() - begin)
+        if not self.in_memory:
+            self.answer["written_bytes_per_payload_byte"] = (written_by(os.getpid()) - written) / self.bytes
+            if device is not None:
+                self.answer["device_bytes_per_payload_byte"] = (written_to_device(self.directory) - device) / self.bytes
+
+    def reopened(self):
+        self.peer.close()
+        make_cold(self.directory, self.in_memory)
+        begin = time.perf_counter()
+        self.open()
+        self.get_all(1)
+        self.answer["restart_to_first_hit"] = time.perf_counter() - begin
+        self.peer.close()
+        make_cold(self.directory, self.in_memory)
+        self.open()
+        self.answer["get_cold"] = self.bytes / self.get_all(self.count)
+
+    def run(self):
+        self.window = Memory(BATCH * self.size)
+        self.memcpy()
+        self.open()
+        if hasattr(self.peer, "empty"):
+            self.put_all()
+            self.peer.empty()
+        self.put()
+        self.answer["get_warm"] = self.bytes / self.get_all(self.count)
+        if self.system.persistent:
+            self.reopened()
+        self.peer.close()
+        return self.answer
+
+
+# ---- Faults ----
+
+def harm(fault, path, at):
+    size = path.stat().st_size
+    with open(path, "r+b") as file:
+        if fault == "flipped_byte":
+            file.seek(at)
+            byte = file.read(1)[0]
+            file.seek(at)
+            file.write(bytes([byte ^ 0x10]))
+        else:
+            file.truncate(at if fault == "truncated_file" else 0)
+            if fault == "zeroed_file":
+                file.truncate(size)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def find_payload(directory, wanted):
+    for path in files_below(directory):
+        with open(path, "rb") as file:
+            if path.stat().st_size >= len(wanted):
+                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+                    at = view.find(wanted)
+                if at >= 0:
+                    return path, at
+    raise GiveUp("the payload lies in no file as it is")
+
+
+def write_and_end(system, directory, source, killed):
+    peer = system(directory, FAULT_SIZE, FAULT_BLOCKS, source, Memory(BATCH * FAULT_SIZE))
+    peer.put(0, FAULT_BLOCKS)
+    if killed:
+        os.kill(os.getpid(), signal.SIGKILL)
+    sync_file_system(directory)
+    peer.close()
+    return {"ended": True}
+
+
+def read_all(system, directory, source):
+    outcome = {"blocks": FAULT_BLOCKS, "opened": False, "right": 0, "wrong": 0, "miss": 0, "error": 0, "signal": 0}
+    window = Memory(BATCH * FAULT_SIZE)
+    try:
+        peer = system(directory, FAULT_SIZE, FAULT_BLOCKS, source, window)
+    except Exception:
+        return outcome
+    outcome["opened"] = True
+    for i in range(FAULT_BLOCKS):
+        libc.memset(window.address, 0x11, FAULT_SIZE)
+        result = peer.get(i, 1)[0]
+        same = libc.memcmp(window.address, source.address + i * FAULT_SIZE, FAULT_SIZE) == 0
+        kind = ("right" if same else "wrong") if result == FOUND else "miss" if result == MISS else "error"
+        outcome[kind] += 1
+    peer.close()
+    return outcome
+
+
+def fault(system, name, source, directory, in_memory):
+    killed = name == "kill_after_put"
+    written = in_child(lambda: write_and_end(system, directory, source, killed))
+    if not killed:
+        if not written.get("ended"):
+            raise GiveUp(written.get("missing", "the process that puts did not end as it should"))
+        middle = VICTIM * FAULT_SIZE + FAULT_SIZE // 2
+        path, at = find_payload(directory, source.map[middle:middle + 64])
+        harm(name, path, at)
+        make_cold(directory, in_memory)
+    elif written.get("signal") != signal.SIGKILL:
+        raise GiveUp("the process that puts did not end as it should")
+    outcome = in_child(lambda: read_all(system, directory, source))
+    return {"blocks": FAULT_BLOCKS, "opened": True, "right": 0, "wrong": 0, "miss": 0, "error": 0, **outcome}
+
+
+# ---- Commands ----
+
+PR_SET_PDEATHSIG = 1
+
+
+def in_child(call):
+    """The call's answer, from a process of its own, since what it tries may die."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        try:
+            answer = call()
+        except Exception as error: # whatever a system throws is its answer
+            answer = {"missing": ("%s: %s" % (type(error).__name__, error) if not isinstance(error, GiveUp) else str(error))[:200]}
+        os.write(writer, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as file:
+        text = file.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return {"missing": "its process died of signal %d" % os.WTERMSIG(status), "signal": os.WTERMSIG(status)}
+    return json.loads(text) if text else {"missing": "its process ended early"}
+
+
+def serve(systems):
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1) # what libraries print is no answer
+    source, filled, place = Memory(int(sys.argv[1]) << 20), None, None
+    for system in systems:
+        print(json.dumps({"system": system.name, "durability": system.durability, "checks": system.checks,
+                          "persistent": system.persistent}), file=answers)
+    print(json.dumps({"ready": True}), file=answers, flush=True)
+    by_name = {system.name: system for system in systems}
+    for line in sys.stdin:
+        verb, what, name = line.rstrip("\n").split(" ", 2)
+        if verb == "place":
+            place, in_memory = pathlib.Path(name), is_tmpfs(name)
+            continue
+        size = int(what) if verb == "measure" else FAULT_SIZE
+        if filled != size:
+            fill(source, size, source.size // size)
+            filled = size
+        place.mkdir(exist_ok=True)
+        if verb == "measure":
+            call = Measure(by_name[name], size, source, str(place), in_memory).run
+        else:
+            call = functools.partial(fault, by_name[name], what, source, str(place), in_memory)
+        print(json.dumps(in_child(call)), file=answers, flush=True)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def is_tmpfs(directory):
+    """By the longest mount point above it."""
+    mounts = [line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines()]
+    above = [m for m in mounts if os.path.realpath(directory).startswith(m[1].rstrip("/") + "/")]
+    return max(above, key=lambda m: len(m[1]))[2] == "tmpfs" if above else False

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The arithmetic of bench/peers on given samples: ratios to the limit of the same round, medians, spreads, what is missing."""
+
+import pathlib
+import sys
+import tempfile
+import unittest
+import xml.dom.minidom
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "bench/peers"))
+
+import figures  # noqa: E402
+import report  # noqa: E402
+
+FILES = {"system": "files", "durability": "the page cache", "checks": "nothing", "persistent": True}
+MEMORY = {"system": "memory", "durability": "nothing", "checks": "nothing", "persistent": False}
+OURS = {"system": report.OURS, "durability": "the file", "checks": "a digest", "persistent": True}
+SIZE = 5 << 20
+
+
+def answer(put, limit, **more):
+    return {"put": put, "memcpy_put": limit, "get_warm": 4.0, "memcpy_get": 8.0, **more}
+
+
+class Rows(unittest.TestCase):
+    def test_ratio_is_of_the_same_round(self):
+        answers = [answer(1.0, 2.0), answer(9.0, 10.0), answer(3.0, 30.0)]
+        row = figures.row(FILES, "put", "memory", SIZE, answers, [{}] * 3)
+        self.assertEqual((row["value"], row["least"], row["most"]), (3.0, 1.0, 9.0))
+        self.assertEqual((row["ratio_to_limit"], row["ratio_least"], row["ratio_most"]), (0.5, 0.1, 0.9))
+        self.assertEqual((row["samples"], row["limit"], row["batch"]), ([1.0, 9.0, 3.0], "memcpy, same process", 8))
+
+    def test_median_of_an_even_number(self):
+        self.assertEqual(figures.median([4.0, 1.0, 3.0, 2.0]), 2.5)
+        self.assertEqual(figures.median([7.0]), 7.0)
+
+    def test_get_is_compared_with_a_copy_into_the_window(self):
+        row = figures.row(FILES, "get_warm", "disk", SIZE, [answer(1.0, 2.0)], [{}])
+        self.assertEqual(row["ratio_to_limit"], 0.5)
+
+    def test_disk_operations_are_compared_with_the_raw_file(self):
+        answers = [answer(1.0, 2.0, put_sync=3.0, restart_to_first_hit=0.2)]
+        raw = [{"put_sync": 6.0, "restart_to_first_hit": 0.1}]
+        row = figures.row(FILES, "put_sync", "disk", SIZE, answers, raw)
+        self.assertEqual((row["ratio_to_limit"], row["limit"]), (0.5, figures.RAW))
+        self.assertEqual(figures.row(FILES, "put_sync", "memory", SIZE, answers, raw)["ratio_to_limit"], 1.5)
+        self.assertEqual(figures.row(FILES, "restart_to_first_hit", "memory", SIZE, answers, raw)["ratio_to_limit"], 2.0)
+
+    def test_bytes_are_a_ratio_already(self):
+        row = figures.row(FILES, "written_bytes_per_payload_byte", "disk", SIZE, [{"written_bytes_per_payload_byte": 1.25}], [{}])
+        self.assertEqual((row["ratio_to_limit"], row["unit"]), (1.25, "ratio"))
+
+    def test_what_is_missing_says_why(self):
+        row = figures.row(MEMORY, "put_sync", "memory", SIZE, [answer(1.0, 2.0)], [{}])
+        self.assertEqual((row["value"], row["missing"]), (None, "keeps nothing when its process ends"))
+        row = figures.row(FILES, "put", "disk", SIZE, [{"missing": "no such thing"}], [{}])
+        self.assertEqual((row["ratio_to_limit"], row["missing"]), (None, "no such thing"))
+
+    def test_a_round_that_failed_is_said(self):
+        row = figures.row(FILES, "put", "memory", SIZE, [answer(1.0, 2.0), {"missing": "it died"}], [{}] * 2)
+        self.assertEqual((row["ratio_to_limit"], row["failed_rounds"], row["failed_why"]), (0.5, 1, "it died"))
+
+    def test_the_raw_file_missing_leaves_a_value_without_a_ratio(self):
+        row = figures.row(FILES, "get_cold", "disk", SIZE, [answer(1.0, 2.0, get_cold=5.0)], [{}])
+        self.assertEqual((row["value"], row["ratio_to_limit"]), (5.0, None))
+
+
+class Faults(unittest.TestCase):
+    def outcome(self, **counts):
+        return {"blocks": 8, "opened": True, "right": 0, "wrong": 0, "miss": 0, "error": 0, "signal": 0, **counts}
+
+    def test_verdicts(self):
+        self.assertEqual(figures.verdict(self.outcome(right=7, wrong=1)), "7 right, 1 WRONG")
+        self.assertEqual(figures.verdict(self.outcome(right=7, miss=1)), "7 right, 1 miss")
+        self.assertEqual(figures.verdict(self.outcome(right=3, signal=7)), "3 right, then dies of signal 7")
+        self.assertEqual(figures.verdict(self.outcome(opened=False)), "does not open")
+        self.assertEqual(figures.verdict({"missing": "why"}), "why")
+
+    def test_row_counts_wrong_blocks(self):
+        row = figures.fault_row(FILES, "flipped_byte", "disk", self.outcome(right=6, wrong=2))
+        self.assertEqual((row["value"], row["ratio_to_limit"], row["answer"]), (2, 0.25, "6 right, 2 WRONG"))
+
+
+class Report(unittest.TestCase):
+    def result(self):
+        systems = [FILES, MEMORY, OURS]
+        puts = {"files": [answer(1.0, 4.0), answer(2.0, 4.0)], "memory": [{"missing": "no <package>"}] * 2,
+                OURS["system"]: [answer(3.0, 4.0)] * 2}
+        rows = [figures.row(s, o, p, SIZE, puts[s["system"]], [{}] * 2)
+                for s in systems for o in figures.OPERATIONS for p in ("memory", "disk")]
+        outcome = {"blocks": 8, "opened": True, "right": 7, "wrong": 1, "miss": 0, "error": 0, "signal": 0}
+        rows += [figures.fault_row(FILES, fault, "disk", outcome) for fault in figures.FAULTS]
+        machine = {"cpu": "a", "cores": 2, "memory_bytes": 2**30, "kernel": "6", "file_systems": {"memory": "tmpfs", "disk": "ext4"},
+                   "versions": {"b": "1"}, "working_set_bytes": 2**20, "batch": 8, "rounds": {"memory": 2, "disk": 2},
+                   "load_before": [0.0], "load_after": [0.0]}
+        return {"machine": machine, "systems": systems, "rows": rows}
+
+    def test_text_has_every_ratio_and_reason(self):
+        text = report.text(self.result())
+        self.assertIn("| files | 0.38 (0.25-0.50) |", text)
+        self.assertIn("no <package>: memory", text)
+        self.assertIn("put: kvonce, disk 0.75 of memcpy; files 0.38 (kvonce is 2.00 times as fast).", text)
+        self.assertIn("| files | 7 right, 1 WRONG |", text)
+
+    def test_plot_is_well_formed(self):
+        xml.dom.minidom.parseString(report.plot(self.result()))
+
+    def test_documents_keep_what_is_around_the_marks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "a.md")
+            path.write_text("before\n<!-- bench-peers: from here -->\nold\n<!-- bench-peers: to here -->\nafter\n")
+            for words in ("first \\1", "second"):
+                report.put_between(path, words)
+            self.assertEqual(path.read_text(), "before\n<!-- bench-peers: from here -->\n\nsecond\n\n"
+                                               "<!-- bench-peers: to here -->\nafter\n")
+
+
+unittest.main()
