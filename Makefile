@@ -18,6 +18,8 @@
 #                           PEERS="--quick" takes three minutes, PEERS="--write" renews docs/peers.md and the README
 #   make test-gemma         a model with a sliding window: fetches Gemma-3-270M, whose weights are under terms of
 #                           their own, and restores 1,930 tokens of it bit for bit
+#   make test-llama-2000    what `make test` shows at 600 tokens, two builds and six forms, at 2,000: 4 minutes;
+#                           TOKENS=N as many
 #   make bench-llama        the stock llama-server and kvonce's adapter on the same prompt: docs/llama.md's table
 #   make study              the five costs: about five minutes, a report in build/study.html;
 #                           STUDY="--trace FILE" hands options on, and STUDY= is a full run
@@ -34,7 +36,7 @@ PREFIX ?= /usr/local
 LIBDIR ?= lib
 RELEASE = build/release
 
-.PHONY: coverage fuzz soak stress all install uninstall test check check-asan check-tsan demo demo-replay figures bench bench-llama bench-peers study test-gemma packages clean
+.PHONY: coverage fuzz soak stress all install uninstall test check check-asan check-tsan demo demo-replay figures bench bench-llama bench-peers study test-gemma test-llama-2000 packages clean
 
 all: $(RELEASE)/build.ninja
 	ninja -C $(RELEASE)
@@ -93,6 +95,12 @@ test-gemma: packages
 	ninja -C build/plain tests/llama/llama_window_test
 	parts=$$(tools/llama-parts.sh --gemma) && eval "$$parts" && export KVONCE_LLAMA_LIB && \
 	    KVONCE_LLAMA_MODEL="$$KVONCE_LLAMA_GEMMA" build/plain/tests/llama/llama_window_test
+
+TOKENS ?= 2000
+test-llama-2000: packages
+	test -d build/plain || meson setup build/plain --werror
+	ninja -C build/plain tests/llama/llama_matrix_test
+	KVO_TEST_TOKENS=$(TOKENS) tests/llama/with_parts.sh build/plain/tests/llama/llama_matrix_test
 
 bench-llama: packages
 	$(MAKE) all
