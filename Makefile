@@ -20,7 +20,8 @@
 #                           their own, and restores 1,930 tokens of it bit for bit
 #   make test-llama-2000    what `make test` shows at 600 tokens, two builds and six forms, at 2,000: 4 minutes;
 #                           TOKENS=N as many
-#   make bench-llama        the stock llama-server and kvonce's adapter on the same prompt: docs/llama.md's table
+#   make bench-llama        the stock llama-server and kvonce's adapter on the same prompt, and how much two runs
+#                           differ with nothing restored: docs/llama.md's tables
 #   make study              the five costs: about five minutes, a report in build/study.html;
 #                           STUDY="--trace FILE" hands options on, and STUDY= is a full run
 #   make stress             eight threads over queues: 10 minutes, and 1 under thread sanitizer
@@ -107,6 +108,9 @@ bench-llama: packages
 	parts=$$(tools/llama-parts.sh) && eval "$$parts" && \
 	    export KVONCE_LLAMA_LIB KVONCE_LLAMA_MODEL KVONCE_LLAMA_SERVER && \
 	    python3 tools/llama_baseline.py $(CURDIR)/$(RELEASE)
+	test -d build/plain || meson setup build/plain --werror
+	ninja -C build/plain tests/llama/llama_splits_test
+	tests/llama/with_parts.sh build/plain/tests/llama/llama_splits_test
 
 STUDY ?= --quick
 study: packages

@@ -16,9 +16,11 @@
  * What is promised
  * ----------------
  * - K and V come back bit for bit, and so do the logits of a run that decodes the same tokens
- *   after the prefix in the same batches. A run that splits its batches in another way is rounded
- *   in another way, with kvonce or without: with flash attention on a CPU the kernel depends on the
- *   size of a batch. To compare with a cold run, let its batches end on multiples of block_tokens.
+ *   after the prefix in the same batches, where the sequence's cells lie as they did: alone in the
+ *   context, or behind as many of others. A run that splits its batches in another way, or whose cells
+ *   lie elsewhere, is rounded in another way, with kvonce or without: with flash attention on a CPU the
+ *   kernel depends on the size of a batch, and sums are taken over some cells at a time. To compare with
+ *   a cold run, let its batches end on multiples of block_tokens.
  * - Nothing goes into the context before all of it has been compared with its digest, and after an
  *   import the context is read back and compared. Any doubt: the sequence is emptied, 0 tokens are
  *   said to be there, and the cause is counted. Then the prompt is computed as without kvonce.
