@@ -113,13 +113,23 @@ static int take_functions(kvo_llama_functions *to, const kvo_llama_functions *fr
     return KVO_OK;
 }
 
-static bool take_text(char to[256], const char *from)
+/* Both go into the descriptions of spaces, which say what a text must be. */
+static bool take_texts(kvo_llama *kv, const kvo_llama_options *options)
 {
-    if (from == NULL)
-        return true;
-    if (strlen(from) > 255)
+    kvo_space_config about = KVO_SPACE_CONFIG_INIT;
+    uint8_t digest[32];
+
+    about.label = "texts";
+    about.revision = options->settings;
+    about.engine_version = options->build;
+    about.block_bytes_max = 1;
+    if ((options->build != NULL && strlen(options->build) > BUILD_BYTES_MAX) ||
+        kvo_space_digest(&about, digest) == KVO_E_RANGE)
         return false;
-    strcpy(to, from);
+    if (options->settings != NULL)
+        strcpy(kv->settings, options->settings);
+    if (options->build != NULL)
+        strcpy(kv->build, options->build);
     return true;
 }
 
@@ -132,7 +142,7 @@ static int take_options(kvo_llama *kv, const kvo_llama_options *given, kvo_error
         return fail(error, KVO_E_ARGUMENT, "no options, or no identity of the model in them");
     if (options.block_tokens > BLOCK_TOKENS_MAX || options.salt_bytes > sizeof kv->salt ||
         (options.flags & ~(uint32_t)(KVO_LLAMA_TRUST_IMPORT | KVO_LLAMA_MEMORY_ONLY)) != 0 ||
-        !take_text(kv->settings, options.settings) || !take_text(kv->build, options.build))
+        !take_texts(kv, &options))
         return fail(error, KVO_E_RANGE, "block_tokens, salt_bytes, flags or a text out of range");
     memcpy(kv->model, options.model, sizeof kv->model);
     if (options.salt_bytes > 0)
@@ -165,6 +175,10 @@ static int look_at_context(kvo_llama *kv, kvo_error *error)
         return fail(error, KVO_E_UNSUPPORTED,
                     "each sequence of this context has a cache of its own: set kv_unified, or n_seq_max to 1");
     kv->scratch = sized && kv->sequences > 1 ? (int32_t)kv->sequences - 1 : -1;
+    if (kv->scratch >= 0 && kv->f.memory_seq_pos_max(kv->memory, kv->scratch) >= 0)
+        return fail(error, KVO_E_STATE, "the last sequence id holds tokens: it is the adapter's, raise n_seq_max by one");
+    kv->told = model != NULL && kv->f.model_n_swa != NULL && kv->f.model_is_recurrent != NULL &&
+               kv->f.model_is_hybrid != NULL;
     kv->positions = sized ? kv->f.n_ctx_seq(kv->context) : UINT32_MAX;
     if (model != NULL && kv->f.model_n_swa != NULL && kv->f.model_n_swa(model) > 0)
         kv->window = (uint32_t)kv->f.model_n_swa(model);

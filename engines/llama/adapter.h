@@ -9,6 +9,7 @@
 #define NAME_BYTES 32
 #define BLOCK_TOKENS_DEFAULT 64
 #define BLOCK_TOKENS_MAX 4096
+#define BUILD_BYTES_MAX 240 /* leaves room for " unrotated" */
 #define RECORDS_MAX 16 /* shapes of one model with the same settings that a store remembers */
 
 /*
@@ -66,6 +67,7 @@ struct kvo_llama {
     uint32_t sequences; /* n_seq_max */
     uint32_t positions; /* that a sequence can have; UINT32_MAX: not known */
     int32_t scratch;    /* -1: none */
+    bool told;          /* the engine says what kind of model it is */
     bool learned;       /* the shape is this context's */
     bool recorded;      /* and the store remembers it */
     bool refused;       /* the engine's blobs are of no use */

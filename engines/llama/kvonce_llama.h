@@ -76,9 +76,9 @@ typedef struct kvo_llama_functions {
     uint32_t (*n_ctx)(const struct llama_context *context);     /* these two: else each save exports */
     uint32_t (*n_ctx_seq)(const struct llama_context *context); /* the whole sequence */
     const struct llama_model *(*get_model)(const struct llama_context *context); /* for the next three */
-    int32_t (*model_n_swa)(const struct llama_model *model);     /* else models with a sliding window are refused */
-    bool (*model_is_recurrent)(const struct llama_model *model); /* these two: else a blob of unknown layout */
-    bool (*model_is_hybrid)(const struct llama_model *model);    /* is refused, never kept opaque */
+    int32_t (*model_n_swa)(const struct llama_model *model);     /* else models with a sliding window are refused; */
+    bool (*model_is_recurrent)(const struct llama_model *model); /* without one of these three a blob of unknown */
+    bool (*model_is_hybrid)(const struct llama_model *model);    /* layout is refused, never kept opaque */
     void (*memory_clear)(struct llama_memory_i *memory, bool data); /* else no scrubbing of refused bytes */
     const char *(*version)(void);                                /* for messages */
 } kvo_llama_functions;
@@ -133,8 +133,8 @@ typedef struct kvo_llama_options {
                              NULL = none. KV types, flash attention's layout, layers and the window
                              are found out without it */
     const char *build;    /* of the library, where a block depends on it (an unknown layout; quantised KV
-                             of builds that do not tell its rotation); at most 255 bytes. NULL = the
-                             SHA-256 of the file that holds the functions */
+                             of builds that do not tell its rotation); at most 240 bytes of UTF-8. NULL =
+                             the SHA-256 of the file that holds the functions */
     const void *salt;     /* of a tenant: unequal salts never share a block; 0 to 255 bytes */
     size_t salt_bytes;
     uint16_t tenant;      /* whose the saved blocks are: accounting, see kvo_policy */
@@ -161,7 +161,8 @@ typedef struct kvo_llama kvo_llama;
  * blocks are then exported one by one. Else a save exports the whole sequence and cuts it: correct,
  * but its cost grows with the sequence. The cache's layout is not known yet: the first save or restore
  * finds it out. KVO_E_UNSUPPORTED: a required function is missing, no memory (an encoder), a recurrent or
- * hybrid model. KVO_E_ARGUMENT, KVO_E_RANGE, KVO_E_MEMORY. Control.
+ * hybrid model, a cache for each sequence. KVO_E_STATE: that last id holds tokens. KVO_E_ARGUMENT, KVO_E_RANGE,
+ * KVO_E_MEMORY. Control.
  */
 KVO_API int kvo_llama_open(kvo_store *store, struct llama_context *context, const kvo_llama_functions *functions,
                            const kvo_llama_options *options, kvo_llama **llama, kvo_error *error);

@@ -40,8 +40,7 @@ static int export_some(saving *s, size_t block, kv_export *out)
 /* Bytes of unknown layout are taken as they are, but never a state that cannot be cut. */
 static bool may_be_opaque(const kvo_llama *kv)
 {
-    return kv->scratch >= 0 && kv->f.get_model != NULL && kv->f.model_is_recurrent != NULL &&
-           kv->f.model_is_hybrid != NULL && kv->window == 0;
+    return kv->scratch >= 0 && kv->told && kv->window == 0;
 }
 
 static int adopt(kvo_llama *kv, kv_shape *made)

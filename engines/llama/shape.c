@@ -136,7 +136,7 @@ static void set_build(const kvo_llama *kv, kv_shape *shape)
 {
     const char *off = getenv("LLAMA_ATTN_ROT_DISABLE");
 
-    snprintf(shape->build, sizeof shape->build, "%.240s%s", kv->build,
+    snprintf(shape->build, sizeof shape->build, "%.*s%s", BUILD_BYTES_MAX, kv->build,
              off != NULL && strcmp(off, "0") != 0 ? " unrotated" : "");
 }
 

@@ -330,7 +330,107 @@ static void wrong_calls_are_refused(void **state)
     assert_non_null(strstr(error.text, "llama_get_memory"));
 }
 
+static int try_open(struct llama_context *context, const char *settings, const char *build, kvo_llama **kv)
+{
+    const kvo_llama_functions functions = fake_functions();
+    uint8_t identity[KVO_LLAMA_MODEL_BYTES] = {model};
+    kvo_llama_options options = KVO_LLAMA_OPTIONS_INIT;
+
+    options.model = identity;
+    options.block_tokens = BLOCK;
+    options.settings = settings;
+    options.build = build;
+    return kvo_llama_open(store, context, &functions, &options, kv, NULL);
+}
+
+static void texts_that_no_block_can_be_stored_under_are_refused(void **state)
+{
+    struct llama_context *context = fake_open(&dense);
+    char longest[242];
+    kvo_llama *kv;
+
+    (void)state;
+    memset(longest, 'b', sizeof longest);
+    longest[241] = 0;
+    assert_int_equal(try_open(context, NULL, longest, &kv), KVO_E_RANGE);
+    longest[240] = 0;
+    assert_int_equal(try_open(context, NULL, longest, &kv), KVO_OK);
+    assert_int_equal(kvo_llama_close(kv, KVO_FOREVER), KVO_OK);
+    assert_int_equal(try_open(context, "lora \xff", NULL, &kv), KVO_E_RANGE);
+    assert_int_equal(try_open(context, NULL, "\xc0\x80", &kv), KVO_E_RANGE);
+    fake_close(context);
+}
+
+/* Somebody's tokens there would be wiped without a word. */
+static void the_last_id_must_be_free(void **state)
+{
+    struct llama_context *context = fake_open(&dense);
+    const kvo_llama_functions functions = fake_functions();
+    kvo_llama *kv;
+
+    (void)state;
+    assert_true(fake_decode(context, 1, tokens, 0, 10));
+    assert_int_equal(try_open(context, NULL, NULL, &kv), KVO_E_STATE);
+    assert_int_equal(fake_used(context), 10);
+    assert_true(functions.memory_seq_rm(functions.get_memory(context), 1, -1, -1));
+    assert_int_equal(try_open(context, NULL, NULL, &kv), KVO_OK);
+    detach(kv, context);
+}
+
 /* ---- Unknown layouts --------------------------------------------------------------- */
+
+static void builds_are_told_apart_to_the_last_byte(void **state)
+{
+    fake_options scrambled = dense;
+    struct llama_context *context;
+    char build[241];
+    kvo_llama *kv;
+    int why = -1;
+
+    (void)state;
+    model++;
+    scrambled.scrambled = true;
+    memset(build, 'b', sizeof build);
+    build[240] = 0;
+    for (int last = 'a'; last <= 'b'; last++) {
+        build[239] = (char)last;
+        context = fake_open(&scrambled);
+        kv = attach_with(context, 0, build);
+        assert_int_equal(restore(kv, 0, tokens, 100, &why), 0);
+        assert_int_equal(compute(kv, context, 0, tokens, 0, 100, 64, &why), 96);
+        assert_int_equal(restore(kv, 0, tokens, 100, &why), 96);
+        detach(kv, context);
+    }
+}
+
+/* It may have a window, whose missing cells nothing would show. */
+static void an_unknown_layout_of_an_unknown_model_is_refused(void **state)
+{
+    fake_options scrambled = windowed;
+
+    (void)state;
+    scrambled.scrambled = true;
+    for (int missing = 0; missing < 4; missing++) {
+        struct llama_context *context = fake_open(&scrambled);
+        kvo_llama_functions functions = fake_functions();
+        uint8_t identity[KVO_LLAMA_MODEL_BYTES] = {++model};
+        kvo_llama_options options = KVO_LLAMA_OPTIONS_INIT;
+        kvo_llama *kv;
+        int why = -1;
+
+        functions.get_model = missing == 0 ? NULL : functions.get_model;
+        functions.model_n_swa = missing == 1 ? NULL : functions.model_n_swa;
+        functions.model_is_hybrid = missing == 2 ? NULL : functions.model_is_hybrid;
+        options.model = identity;
+        options.block_tokens = BLOCK;
+        options.build = "a build";
+        assert_int_equal(kvo_llama_open(store, context, &functions, &options, &kv, NULL), KVO_OK);
+        assert_int_equal(compute(kv, context, 0, tokens, 0, 300, 32, &why), 0);
+        assert_int_equal(why, KVO_LLAMA_UNKNOWN);
+        assert_int_equal(restore(kv, 0, tokens, 300, &why), 0);
+        detach(kv, context);
+    }
+}
 
 static void an_unknown_layout_is_kept_as_it_is(void **state)
 {
@@ -545,6 +645,10 @@ int main(void)
         cmocka_unit_test(nothing_is_exported_twice),
         cmocka_unit_test(prompts_are_saved_in_turns),
         cmocka_unit_test(wrong_calls_are_refused),
+        cmocka_unit_test(texts_that_no_block_can_be_stored_under_are_refused),
+        cmocka_unit_test(the_last_id_must_be_free),
+        cmocka_unit_test(builds_are_told_apart_to_the_last_byte),
+        cmocka_unit_test(an_unknown_layout_of_an_unknown_model_is_refused),
         cmocka_unit_test(an_unknown_layout_is_kept_as_it_is),
         cmocka_unit_test(a_window_comes_back_at_any_block),
         cmocka_unit_test(few_window_cells_are_kept),
