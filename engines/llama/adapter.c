@@ -36,6 +36,13 @@ uint64_t llama_now(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+uint64_t llama_left(const kvo_llama *kv)
+{
+    const uint64_t now = llama_now();
+
+    return now < kv->until ? kv->until - now : 0;
+}
+
 /* Keeps what it has: fresh memory costs more than the copy into it. */
 bool llama_room(kv_buffer *buffer, size_t bytes)
 {

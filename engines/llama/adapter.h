@@ -10,7 +10,7 @@
 #define BLOCK_TOKENS_DEFAULT 64
 #define BLOCK_TOKENS_MAX 4096
 #define BUILD_BYTES_MAX 240 /* leaves room for " unrotated" */
-#define RECORDS_MAX 16 /* shapes of one model with the same settings that a store remembers */
+#define RECORDS_MAX 32 /* shapes of one model with the same settings that a restore tries */
 
 /*
  * All that must be equal for a block of one context to be of use in another: the layout of K and V, and for what
@@ -60,7 +60,7 @@ struct kvo_llama {
     uint16_t tenant;
     uint32_t block_tokens, flags;
     uint32_t window, window_stride; /* n_swa in tokens, 0: none known */
-    uint64_t restore_ns;
+    uint64_t restore_ns, until; /* `until`: of the restore that runs */
     void (*on_log)(void *context, const char *line);
     void *log_context;
 
@@ -85,6 +85,7 @@ struct kvo_llama {
 /* adapter.c */
 void llama_log(kvo_llama *kv, const char *format, ...) __attribute__((format(printf, 2, 3)));
 uint64_t llama_now(void);
+uint64_t llama_left(const kvo_llama *kv); /* of a restore's time */
 bool llama_room(kv_buffer *buffer, size_t bytes);
 void llama_trim(kv_buffer *buffer); /* gives back what is too much to keep */
 bool llama_in_range(const kvo_llama *kv, int32_t sequence, size_t token_count);

@@ -35,7 +35,7 @@ size_t llama_get_blocks(restoring *r, const kvo_names *names, const kvo_memory *
     const uint64_t damaged = damaged_so_far(kv), begin = llama_now();
     size_t count = 0;
 
-    options.deadline_ns = kv->restore_ns;
+    options.deadline_ns = llama_left(kv);
     *why = KVO_LLAMA_ENGINE;
     if (answers != NULL && kvo_get(kv->store, names, memory, &options, answers) == KVO_OK) {
         while (count < names->count && answers[count].status == KVO_OK)

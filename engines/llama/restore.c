@@ -214,6 +214,7 @@ int kvo_llama_restore(kvo_llama *kv, int32_t sequence, const int32_t *tokens, si
         return KVO_E_ARGUMENT;
     if (!llama_in_range(kv, sequence, token_count))
         return KVO_E_RANGE;
+    kv->until = kv->restore_ns > UINT64_MAX - begin ? UINT64_MAX : begin + kv->restore_ns;
     llama_empty(kv, sequence);
     const size_t most = token_count > kv->positions ? kv->positions : token_count;
 

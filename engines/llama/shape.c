@@ -10,6 +10,7 @@
 #define RECORD_MAGIC 0x31524c4bu /* "KLR1" */
 #define RECORD_HEAD_BYTES 280
 #define RECORD_BYTES_MAX (RECORD_HEAD_BYTES + BLOB_LAYOUT_BYTES_MAX)
+#define RECORD_BEGIN_BYTES 16 /* of a name, common to those of one model */
 #define KEEP_NS (400u * 86400u * 1000000000ull)
 
 bool llama_windowed(const kv_shape *shape)
@@ -218,13 +219,14 @@ static bool record_space(kvo_llama *kv, kvo_space *space)
     return false;
 }
 
-static bool record_name(const kvo_llama *kv, uint32_t number, uint8_t name[NAME_BYTES])
+/* Names begin alike for the shapes of one model with the same settings, and end with the shape's digest: so which
+   there are, and whether one is there, is known without reading any. */
+static bool record_names_begin(const kvo_llama *kv, uint8_t name[NAME_BYTES])
 {
     const kv_piece pieces[] = {{"layout", 6},
                             {kv->model, sizeof kv->model},
                             {kv->settings, strlen(kv->settings)},
-                            {&kv->block_tokens, sizeof kv->block_tokens},
-                            {&number, sizeof number}};
+                            {&kv->block_tokens, sizeof kv->block_tokens}};
 
     return llama_digest(pieces, sizeof pieces / sizeof *pieces, name);
 }
@@ -268,75 +270,59 @@ static kv_shape *record_read(kvo_llama *kv, const uint8_t *bytes, size_t count)
     return NULL;
 }
 
-static kv_shape *record_get(kvo_llama *kv, kvo_names *names, uint8_t *bytes)
+static kv_shape *record_get(kvo_llama *kv, const kvo_block_info *info, uint8_t *bytes)
 {
-    kvo_answer answer;
-    kvo_get_options options = KVO_GET_OPTIONS_INIT;
-    kvo_segment segment = {bytes, 0};
+    const kvo_names names = {.first = info->name, .name_bytes = NAME_BYTES, .count = 1, .space = info->space};
+    const kvo_segment segment = {bytes, info->payload_bytes};
     const kvo_memory memory = {&segment, NULL};
+    kvo_get_options options = KVO_GET_OPTIONS_INIT;
+    kvo_answer answer;
 
-    options.deadline_ns = kv->restore_ns;
-    if (kvo_exists(kv->store, names, &answer) != KVO_OK || answer.status != KVO_OK ||
-        answer.payload_bytes > RECORD_BYTES_MAX)
-        return NULL;
-    segment.bytes = answer.payload_bytes;
-    if (kvo_get(kv->store, names, &memory, &options, &answer) != KVO_OK || answer.status != KVO_OK)
+    options.deadline_ns = llama_left(kv);
+    if (info->payload_bytes > RECORD_BYTES_MAX ||
+        kvo_get(kv->store, &names, &memory, &options, &answer) != KVO_OK || answer.status != KVO_OK)
         return NULL;
     return record_read(kv, bytes, segment.bytes);
 }
 
 size_t llama_records_load(kvo_llama *kv, kv_shape *shapes[RECORDS_MAX])
 {
-    uint8_t *bytes = malloc(RECORD_BYTES_MAX);
-    uint8_t name[NAME_BYTES];
-    kvo_names names = {.first = name, .name_bytes = sizeof name, .count = 1};
-    size_t count = 0;
+    uint8_t *bytes = malloc(RECORD_BYTES_MAX), begin[NAME_BYTES];
+    kvo_target all = {.by = KVO_BY_SPACE};
+    kvo_block_info info;
+    uint64_t cursor = 0;
+    size_t found = 1, count = 0;
+    bool more = bytes != NULL && record_names_begin(kv, begin) && record_space(kv, &all.space);
 
-    if (bytes != NULL && record_space(kv, &names.space))
-        for (uint32_t i = 0; i < RECORDS_MAX; i++) {
-            shapes[count] = record_name(kv, i, name) ? record_get(kv, &names, bytes) : NULL;
+    while (more && count < RECORDS_MAX) {
+        more = kvo_walk(kv->store, &all, &cursor, &info, 1, &found) == KVO_OK && found == 1;
+        if (more && info.name_bytes == NAME_BYTES && memcmp(info.name, begin, RECORD_BEGIN_BYTES) == 0) {
+            shapes[count] = record_get(kv, &info, bytes);
             count += shapes[count] != NULL;
         }
+    }
     free(bytes);
     return count;
 }
 
-static bool recorded(kvo_llama *kv, const kv_shape *shape)
-{
-    kv_shape *known[RECORDS_MAX];
-    const size_t count = llama_records_load(kv, known);
-    bool found = false;
-
-    for (size_t i = 0; i < count; i++) {
-        found = found || memcmp(known[i]->digest, shape->digest, sizeof shape->digest) == 0;
-        free(known[i]);
-    }
-    return found;
-}
-
-/* Takes the first number that is free. */
 bool llama_record_keep(kvo_llama *kv, const kv_shape *shape)
 {
     uint8_t name[NAME_BYTES], *bytes = malloc(RECORD_BYTES_MAX);
     kvo_names names = {.first = name, .name_bytes = sizeof name, .count = 1};
     kvo_put_options options = KVO_PUT_OPTIONS_INIT;
-    kvo_answer answer = {.status = KVO_EXISTS};
-    bool kept = bytes != NULL && recorded(kv, shape);
+    kvo_answer answer = {.status = KVO_BUSY};
 
     options.deadline_ns = 0;
     options.trust_name = 1;
     options.policy = (kvo_policy){kv->tenant, 3, 100, 100, KVO_INTENT_KEEP, KEEP_NS};
-    if (!kept && bytes != NULL && record_space(kv, &names.space)) {
-        kvo_segment segment = {bytes, record_write(shape, bytes)};
+    if (bytes != NULL && record_names_begin(kv, name) && record_space(kv, &names.space)) {
+        const kvo_segment segment = {bytes, record_write(shape, bytes)};
         const kvo_memory memory = {&segment, NULL};
 
-        for (uint32_t i = 0; i < RECORDS_MAX && answer.status == KVO_EXISTS; i++)
-            if (!record_name(kv, i, name) || kvo_put(kv->store, &names, &memory, &options, &answer) != KVO_OK)
-                break;
-        kept = answer.status == KVO_STORED;
-        if (kept)
+        memcpy(name + RECORD_BEGIN_BYTES, shape->digest, sizeof name - RECORD_BEGIN_BYTES);
+        if (kvo_put(kv->store, &names, &memory, &options, &answer) == KVO_OK && answer.status == KVO_STORED)
             llama_write_ahead(kv, &names, false);
     }
     free(bytes);
-    return kept;
+    return answer.status == KVO_STORED || answer.status == KVO_EXISTS;
 }

@@ -554,6 +554,63 @@ static void a_late_save_keeps_no_wrong_window(void **state)
     detach(kv, context);
 }
 
+/* ---- The disk ----------------------------------------------------------------------------- */
+
+/* A store of its own, in a folder that the next call opens again. */
+static kvo_store *open_apart(const char *name, const char *wrapper)
+{
+    char tiers[160];
+    kvo_store *apart = NULL;
+    kvo_error error = {""};
+
+    snprintf(tiers, sizeof tiers, "dram:24M,%sdisk:%s/%s:48M", wrapper, directory, name);
+    if (kvo_open(tiers, NULL, &apart, &error) != KVO_OK)
+        print_error("%s\n", error.text);
+    assert_non_null(apart);
+    return apart;
+}
+
+static uint64_t injected(kvo_store *in)
+{
+    kvo_tier_stat stat;
+
+    assert_int_equal(kvo_stat_tier(in, 1, &stat), KVO_OK);
+    return stat.injected;
+}
+
+/* Neither what was stored before nor what the store knows of layouts makes a save wait for a disk. */
+static void a_save_reads_no_disk(void **state)
+{
+    kvo_store *usual = store;
+    int why = -1;
+
+    (void)state;
+    model++;
+    store = open_apart("reads", "");
+    struct llama_context *context = fake_open(&dense);
+    kvo_llama *kv = attach(context);
+    assert_int_equal(compute(kv, context, 0, tokens, 0, 100, 64, &why), 96);
+    detach(kv, context);
+    assert_int_equal(kvo_close(store, KVO_FOREVER), KVO_OK);
+
+    store = open_apart("reads", "delay:read=2s+");
+    context = fake_open(&dense);
+    kv = attach(context);
+    assert_int_equal(compute(kv, context, 0, tokens, 0, 200, 64, &why), 192);
+    assert_int_equal(stat_of(kv).existing_blocks, 6);
+    assert_int_equal(injected(store), 0);
+    detach(kv, context);
+    assert_int_equal(kvo_close(store, KVO_FOREVER), KVO_OK);
+
+    store = open_apart("reads", ""); /* and what it knows it finds again */
+    context = fake_open(&dense);
+    kv = attach(context);
+    assert_int_equal(restore(kv, 0, tokens, 200, &why), 192);
+    detach(kv, context);
+    assert_int_equal(kvo_close(store, KVO_FOREVER), KVO_OK);
+    store = usual;
+}
+
 /* ---- Anything --------------------------------------------------------------------------- */
 
 enum { PROMPTS = 6 };
@@ -653,6 +710,7 @@ int main(void)
         cmocka_unit_test(a_window_comes_back_at_any_block),
         cmocka_unit_test(few_window_cells_are_kept),
         cmocka_unit_test(a_late_save_keeps_no_wrong_window),
+        cmocka_unit_test(a_save_reads_no_disk),
         cmocka_unit_test(random_work_gives_right_answers),
     };
 
