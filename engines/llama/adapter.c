@@ -44,15 +44,23 @@ uint64_t llama_left(const kvo_llama *kv)
 }
 
 /* Keeps what it has: fresh memory costs more than the copy into it. */
-bool llama_room(kv_buffer *buffer, size_t bytes)
+int llama_no_memory(kvo_llama *kv)
+{
+    llama_log(kv, "no memory");
+    return KVO_LLAMA_ENGINE;
+}
+
+bool llama_room(kvo_llama *kv, kv_buffer *buffer, size_t bytes)
 {
     if (bytes <= buffer->capacity)
         return true;
     free(buffer->bytes);
     buffer->capacity = 0;
     buffer->bytes = malloc(bytes);
-    if (buffer->bytes == NULL)
+    if (buffer->bytes == NULL) {
+        llama_log(kv, "no memory for %zu bytes", bytes);
         return false;
+    }
     buffer->capacity = bytes;
     return true;
 }
@@ -65,9 +73,13 @@ void llama_trim(kv_buffer *buffer)
     *buffer = (kv_buffer){0};
 }
 
-bool llama_in_range(const kvo_llama *kv, int32_t sequence, size_t token_count)
+int llama_may(const kvo_llama *kv, int32_t sequence, size_t token_count)
 {
-    return sequence >= 0 && (uint32_t)sequence < kv->sequences && sequence != kv->scratch && token_count <= INT32_MAX;
+    if (sequence < 0 || (uint32_t)sequence >= kv->sequences || sequence == kv->scratch || token_count > INT32_MAX)
+        return KVO_E_RANGE;
+    const int status = kvo_match(kv->store, NULL, NULL, NULL);
+
+    return status == KVO_E_FORKED || status == KVO_E_STATE ? status : KVO_OK;
 }
 
 bool llama_digest(const kv_piece *pieces, size_t count, uint8_t digest[32])

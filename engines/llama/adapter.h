@@ -70,7 +70,7 @@ struct kvo_llama {
     bool told;          /* the engine says what kind of model it is */
     bool learned;       /* the shape is this context's */
     bool recorded;      /* and the store remembers it */
-    bool refused;       /* the engine's blobs are of no use */
+    int refused;        /* a cause, if nothing of this context can be stored */
     kv_shape *shape;       /* learned, or being tried; NULL: neither */
     kv_chain chain;        /* under the shape's digest */
     size_t wanted_end;  /* blocks: a restore missed the window there, so the next save keeps it */
@@ -86,9 +86,11 @@ struct kvo_llama {
 void llama_log(kvo_llama *kv, const char *format, ...) __attribute__((format(printf, 2, 3)));
 uint64_t llama_now(void);
 uint64_t llama_left(const kvo_llama *kv); /* of a restore's time */
-bool llama_room(kv_buffer *buffer, size_t bytes);
+bool llama_room(kvo_llama *kv, kv_buffer *buffer, size_t bytes);
+int llama_no_memory(kvo_llama *kv); /* says so; returns KVO_LLAMA_ENGINE */
 void llama_trim(kv_buffer *buffer); /* gives back what is too much to keep */
-bool llama_in_range(const kvo_llama *kv, int32_t sequence, size_t token_count);
+/* KVO_OK, or why a call cannot be: a sequence or a count out of range, a forked process, a store that is closed. */
+int llama_may(const kvo_llama *kv, int32_t sequence, size_t token_count);
 /* SHA-256 of pieces; each piece's length is in it, so that no two lists share a digest. */
 typedef struct kv_piece {
     const void *bytes;
@@ -108,7 +110,7 @@ int llama_file_digest(const char *path, uint8_t digest[32], kvo_error *error);
 /* The shape of a probed layout or of an opaque block; false: no such shape can be had, and the log says why. */
 kv_shape *llama_shape_of_rows(kvo_llama *kv, const blob_form *form, const blob_layout *layout);
 kv_shape *llama_shape_opaque(kvo_llama *kv, uint32_t block_bytes);
-bool llama_shape_open(kvo_llama *kv, kv_shape *shape); /* its spaces */
+int llama_shape_open(kvo_llama *kv, kv_shape *shape); /* its spaces; as kvo_space_open() */
 bool llama_shape_ours(kvo_llama *kv, const kv_shape *shape); /* may be this build's, as far as that counts */
 void llama_shape_use(kvo_llama *kv, kv_shape *shape, bool learned); /* takes it; frees the one before; NULL: none */
 /* Those that the store remembers of this model and these settings; the caller frees each. */

@@ -33,6 +33,7 @@
 #define BLOB_PARTS_MAX 2
 #define BLOB_LAYERS_MAX 512
 #define BLOB_ROW_BYTES_MAX (1u << 24)
+#define BLOB_EMPTY_BYTES_MAX 24 /* a blob without cells is no longer, and one with a cell is */
 #define BLOB_ROTATION_UNKNOWN UINT32_MAX
 #define BLOB_LAYOUT_BYTES_MAX (8 + BLOB_PARTS_MAX * (16 + 20 * BLOB_LAYERS_MAX))
 

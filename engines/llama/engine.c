@@ -6,7 +6,7 @@ static bool export_whole(kvo_llama *kv, int32_t sequence, kv_export *out)
 {
     const size_t bytes = kv->f.state_seq_get_size_ext(kv->context, sequence, 0);
 
-    if (bytes == 0 || !llama_room(&kv->blob, bytes))
+    if (bytes == 0 || !llama_room(kv, &kv->blob, bytes))
         return false;
     out->blob = kv->blob.bytes;
     out->bytes = kv->f.state_seq_get_data_ext(kv->context, kv->blob.bytes, bytes, sequence, 0);

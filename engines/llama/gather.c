@@ -36,7 +36,7 @@ size_t llama_get_blocks(restoring *r, const kvo_names *names, const kvo_memory *
     size_t count = 0;
 
     options.deadline_ns = llama_left(kv);
-    *why = KVO_LLAMA_ENGINE;
+    *why = answers == NULL ? llama_no_memory(kv) : KVO_LLAMA_ENGINE;
     if (answers != NULL && kvo_get(kv->store, names, memory, &options, answers) == KVO_OK) {
         while (count < names->count && answers[count].status == KVO_OK)
             count++;
@@ -114,8 +114,8 @@ static size_t gather(restoring *r, uint32_t part_number, kvo_space space, size_t
     const kvo_memory memory = {segments, counts};
     size_t got = 0;
 
-    *why = KVO_LLAMA_ENGINE;
-    if (segments != NULL && counts != NULL && llama_room(&kv->blob, v_bytes)) {
+    *why = segments == NULL || counts == NULL ? llama_no_memory(kv) : KVO_LLAMA_ENGINE;
+    if (segments != NULL && counts != NULL && llama_room(kv, &kv->blob, v_bytes)) {
         for (size_t i = 0; i < count; i++)
             counts[i] = (uint32_t)each;
         place(part, where, kv->back.bytes, kv->blob.bytes, kv->block_tokens, count, segments);
@@ -146,7 +146,7 @@ bool llama_gather(restoring *r, size_t *limit, int *why)
 
     *why = KVO_LLAMA_ENGINE;
     *limit = 0;
-    if (bytes == 0 || !llama_room(&kv->back, bytes))
+    if (bytes == 0 || !llama_room(kv, &kv->back, bytes))
         return false;
     blob_compose(&r->form, &shape->layout, firsts, r->sequence, r->view, kv->back.bytes);
     *limit = gather(r, 0, shape->space, 0, r->end, why);

@@ -96,7 +96,7 @@ static int read_back(restoring *r)
     if (kv->learned && (kv->flags & KVO_LLAMA_TRUST_IMPORT) != 0)
         return KVO_LLAMA_COMPLETE;
     cells = malloc(((size_t)r->view->parts[0].count + 1) * sizeof *cells);
-    why = cells == NULL ? KVO_LLAMA_ENGINE : read_back_all(r, cells);
+    why = cells == NULL ? llama_no_memory(kv) : read_back_all(r, cells);
     free(cells);
     kv->stat.check_ns += llama_now() - begin;
     return why;
@@ -166,8 +166,8 @@ static int put_steps(restoring *r)
     blob_view *view = malloc(sizeof *view);
     const size_t bytes = view == NULL ? 0 : blob_arrange(&r->form, layout, counts, view);
     const size_t token_bytes = blob_token_bytes(&layout->parts[0]) + blob_token_bytes(&layout->parts[1]);
-    const bool room = bytes > 0 && llama_room(&kv->blob, bytes + kv->block_tokens * token_bytes);
-    int why = room ? KVO_LLAMA_COMPLETE : KVO_LLAMA_ENGINE;
+    const bool room = bytes > 0 && llama_room(kv, &kv->blob, bytes + kv->block_tokens * token_bytes);
+    int why = room ? KVO_LLAMA_COMPLETE : view == NULL ? llama_no_memory(kv) : KVO_LLAMA_ENGINE;
 
     for (size_t i = 0; why == KVO_LLAMA_COMPLETE && i < r->end; i++) {
         const int32_t first = (int32_t)(i * kv->block_tokens), firsts[] = {first, first};

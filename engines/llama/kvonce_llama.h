@@ -130,8 +130,9 @@ typedef struct kvo_llama_options {
     const char *settings; /* all else that changes K and V and that no function tells: LoRA adapters and
                              their scales, control vectors, rope and yarn settings that differ from the
                              file's. Any text of at most 255 bytes of UTF-8, the same for the same settings;
-                             NULL = none. KV types, flash attention's layout, layers and the window
-                             are found out without it */
+                             NULL = none. Where it changes: close, and open again. KV types, flash
+                             attention's layout, layers and the window are found out without it. Each
+                             combination takes a space, two with a window, of the KVO_SPACES_MAX in a store */
     const char *build;    /* of the library, where a block depends on it (an unknown layout; quantised KV
                              of builds that do not tell its rotation); at most 240 bytes of UTF-8. NULL =
                              the SHA-256 of the file that holds the functions */
@@ -145,7 +146,8 @@ typedef struct kvo_llama_options {
                              of this, where save_end() was called, and where a restore once had to stop for the
                              lack of it. 0 = 4 windows; 1 .. a window: all window cells are kept, and any
                              block's end will do. See docs/llama.md */
-    uint64_t restore_ns;  /* deadline of the store's part of a restore; 0 = 30 s */
+    uint64_t restore_ns;  /* deadline of a restore's gets, all together; 0 = 30 s. As kvo_get()'s: a read that a
+                             device has begun is not cut short */
     uint32_t flags;       /* KVO_LLAMA_... */
     void (*on_log)(void *context, const char *line); /* one line a failure; may be NULL */
     void *log_context;
@@ -169,8 +171,8 @@ KVO_API int kvo_llama_open(kvo_store *store, struct llama_context *context, cons
 
 /*
  * Waits up to deadline_ns until what was saved is on disk (unless KVO_LLAMA_MEMORY_ONLY), and frees the
- * adapter in any case; the context stays as it is. KVO_SHORT: not all of it got there; the store still
- * holds it. NULL is allowed. Before kvo_close() of the store, and before the context is freed. Data.
+ * adapter in any case; the context stays as it is. A device that does not answer costs up to 10 s more. KVO_SHORT:
+ * not all of it got there; the store still holds it. NULL is allowed. Before kvo_close() of the store, and before the context is freed. Data.
  */
 KVO_API int kvo_llama_close(kvo_llama *llama, uint64_t deadline_ns);
 
@@ -193,7 +195,7 @@ typedef enum kvo_llama_why {
     KVO_LLAMA_WINDOW = 9,      /* restore: cells of the sliding window are not stored for a later end;
                                   save: they have left the context already (save at least every n_ubatch tokens) */
     KVO_LLAMA_UNKNOWN = 10,    /* the engine's export has a layout that this version does not know */
-    KVO_LLAMA_ENGINE = 11,     /* the engine's export or the store failed; the log says how */
+    KVO_LLAMA_ENGINE = 11,     /* the engine, the store or memory failed; the log says how */
     KVO_LLAMA_WHY_COUNT = 12
 } kvo_llama_why;
 KVO_API const char *kvo_llama_why_text(int why);
@@ -204,7 +206,9 @@ KVO_API const char *kvo_llama_why_text(int why);
  * left to decode for its logits. *why (may be NULL) says what stopped it there. Whatever the cause,
  * the context is usable and the other sequences are as they were. sequence: 0 .. n_seq_max - 1, without the
  * adapter's own. token_count: 0 .. 2^31 - 1. Holds a buffer of the size of what it restores during the
- * call, two where whole sequences are exported; up to 64 MiB of each are kept for the next. KVO_OK, KVO_E_ARGUMENT, KVO_E_RANGE, KVO_E_MEMORY, KVO_E_FORKED. Data.
+ * call, two where whole sequences are exported; up to 64 MiB of each are kept for the next; without memory for them
+ * nothing is restored. KVO_OK, KVO_E_ARGUMENT, KVO_E_RANGE. KVO_E_FORKED, KVO_E_STATE: as the store's calls; nothing was
+ * touched. Data.
  */
 KVO_API int kvo_llama_restore(kvo_llama *llama, int32_t sequence, const int32_t *tokens, size_t token_count,
                               size_t *restored, int *why);

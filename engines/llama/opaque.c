@@ -5,46 +5,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t get_opaque(restoring *r, uint32_t *lengths)
+/* Blocks into kv->back, one behind the other; returns how many leading ones came. */
+static size_t get_opaque(restoring *r)
 {
     kvo_llama *kv = r->kv;
+    const size_t bytes = kv->shape->block_bytes;
     const kvo_names names = llama_names_of(r, kv->shape->space, 0, r->end);
-    kvo_answer *answers = malloc(r->end * sizeof *answers);
     kvo_segment *segments = malloc(r->end * sizeof *segments);
     const kvo_memory memory = {segments, NULL};
-    size_t bytes = 0, got = 0;
-    int why = KVO_LLAMA_ENGINE;
+    int why = segments == NULL ? llama_no_memory(kv) : KVO_LLAMA_ENGINE;
+    size_t got = 0;
 
-    if (answers != NULL && segments != NULL && kvo_exists(kv->store, &names, answers) == KVO_OK) {
-        for (size_t i = 0; i < r->end; i++) {
-            lengths[i] = answers[i].payload_bytes;
-            bytes += lengths[i];
-        }
-        if (llama_room(&kv->back, bytes)) {
-            bytes = 0;
-            for (size_t i = 0; i < r->end; bytes += lengths[i++])
-                segments[i] = (kvo_segment){kv->back.bytes + bytes, lengths[i]};
-            got = llama_get_blocks(r, &names, &memory, &why);
-        }
+    if (segments != NULL && llama_room(kv, &kv->back, r->end * bytes)) {
+        for (size_t i = 0; i < r->end; i++)
+            segments[i] = (kvo_segment){kv->back.bytes + i * bytes, bytes};
+        got = llama_get_blocks(r, &names, &memory, &why);
     }
     if (why != KVO_LLAMA_COMPLETE)
         r->why = why;
-    free(answers);
     free(segments);
     return got;
 }
 
 /* Block by block, through the scratch id, in ascending order: in another order the sums are rounded in another way. */
-static int put_opaque(restoring *r, const uint32_t *lengths)
+static int put_opaque(restoring *r)
 {
     kvo_llama *kv = r->kv;
-    const uint8_t *block = kv->back.bytes;
+    const size_t bytes = kv->shape->block_bytes;
 
-    for (size_t i = 0; i < r->end; block += lengths[i++]) {
+    for (size_t i = 0; i < r->end; i++) {
+        const uint8_t *block = kv->back.bytes + i * bytes;
         const int32_t first = (int32_t)(i * kv->block_tokens), end = first + (int32_t)kv->block_tokens;
+        const int why = llama_import(kv, kv->scratch, block, bytes);
         kv_export out;
-
-        const int why = llama_import(kv, kv->scratch, block, lengths[i]);
 
         if (why != KVO_LLAMA_COMPLETE)
             return why == KVO_LLAMA_NO_ROOM ? llama_why_refused(r) : why;
@@ -55,7 +48,7 @@ static int put_opaque(restoring *r, const uint32_t *lengths)
         llama_empty(kv, kv->scratch);
         if (!llama_export(kv, r->sequence, first, end, &out))
             return KVO_LLAMA_ENGINE;
-        if (out.bytes != lengths[i] || memcmp(out.blob, block, lengths[i]) != 0)
+        if (out.bytes != bytes || memcmp(out.blob, block, bytes) != 0)
             return KVO_LLAMA_CHANGED;
     }
     return KVO_LLAMA_COMPLETE;
@@ -63,18 +56,14 @@ static int put_opaque(restoring *r, const uint32_t *lengths)
 
 void llama_restore_opaque(restoring *r)
 {
-    uint32_t *lengths = malloc(r->wanted * sizeof *lengths);
-
-    r->end = lengths == NULL ? 0 : llama_matched(r, r->wanted);
+    r->end = llama_matched(r, r->wanted);
     if (r->end < r->wanted)
         r->why = KVO_LLAMA_MISS;
     if (r->end > 0)
-        r->end = get_opaque(r, lengths);
+        r->end = get_opaque(r);
     if (r->end > 0) {
-        const int why = put_opaque(r, lengths);
+        const int why = put_opaque(r);
         if (why != KVO_LLAMA_COMPLETE)
             llama_give_up(r, why);
     }
-    free(lengths);
 }
-

@@ -29,6 +29,8 @@ static size_t last_windowed(restoring *r, size_t limit, bool *all)
     const kvo_names names = llama_names_of(r, kv->shape->window_space, 0, limit);
     size_t found = 0, run = 0; /* `run` blocks before i are all there */
 
+    if (answers == NULL)
+        (void)llama_no_memory(kv);
     if (answers == NULL || kvo_exists(kv->store, &names, answers) != KVO_OK)
         limit = 0;
     for (size_t i = 0; i < limit; i++) {
@@ -92,7 +94,7 @@ static void restore_shape(restoring *r, const blob_form *form)
     r->form = *form;
     r->names = llama_chain(r->kv, r->tokens, r->wanted);
     if (r->names == NULL)
-        r->why = KVO_LLAMA_ENGINE;
+        r->why = llama_no_memory(r->kv);
     else if (r->kv->shape->kind == KVO_LLAMA_OPAQUE)
         llama_restore_opaque(r);
     else
@@ -120,7 +122,7 @@ static size_t promise(restoring *r, kv_shape *candidate)
     kvo_llama *kv = r->kv;
 
     if (!llama_shape_ours(kv, candidate) || (llama_windowed(candidate) && kv->window == 0) ||
-        !llama_shape_open(kv, candidate))
+        llama_shape_open(kv, candidate) != KVO_OK)
         return 0;
     kv->shape = candidate;
     llama_chain_forget(kv);
@@ -175,7 +177,9 @@ static void restore(restoring *r)
     r->back_view = calloc(1, sizeof *r->back_view);
     r->back_layout = calloc(1, sizeof *r->back_layout);
     if (r->view == NULL || r->back_view == NULL || r->back_layout == NULL)
-        r->why = KVO_LLAMA_ENGINE;
+        r->why = llama_no_memory(r->kv);
+    else if (r->kv->refused != 0)
+        r->why = r->kv->refused;
     else if (r->kv->learned)
         restore_shape(r, &r->kv->shape->form);
     else
@@ -212,8 +216,10 @@ int kvo_llama_restore(kvo_llama *kv, int32_t sequence, const int32_t *tokens, si
         *restored = 0;
     if (kv == NULL || restored == NULL || (tokens == NULL && token_count > 0))
         return KVO_E_ARGUMENT;
-    if (!llama_in_range(kv, sequence, token_count))
-        return KVO_E_RANGE;
+    const int status = llama_may(kv, sequence, token_count);
+
+    if (status != KVO_OK)
+        return status;
     kv->until = kv->restore_ns > UINT64_MAX - begin ? UINT64_MAX : begin + kv->restore_ns;
     llama_empty(kv, sequence);
     const size_t most = token_count > kv->positions ? kv->positions : token_count;

@@ -43,23 +43,25 @@ static bool may_be_opaque(const kvo_llama *kv)
     return kv->scratch >= 0 && kv->told && kv->window == 0;
 }
 
-static int adopt(kvo_llama *kv, kv_shape *made)
-{
-    if (made == NULL)
-        return KVO_LLAMA_ENGINE;
-    if (!llama_shape_open(kv, made)) {
-        free(made);
-        return KVO_LLAMA_ENGINE;
-    }
-    llama_shape_use(kv, made, true);
-    return KVO_LLAMA_COMPLETE;
-}
-
-static int refuse(kvo_llama *kv, const char *what)
+static int refuse(kvo_llama *kv, int why, const char *what)
 {
     llama_log(kv, "nothing is saved: %s", what);
-    kv->refused = true;
-    return KVO_LLAMA_UNKNOWN;
+    kv->refused = why;
+    return why;
+}
+
+static int adopt(kvo_llama *kv, kv_shape *made)
+{
+    const int status = made == NULL ? KVO_E_MEMORY : llama_shape_open(kv, made);
+
+    if (status == KVO_OK) {
+        llama_shape_use(kv, made, true);
+        return KVO_LLAMA_COMPLETE;
+    }
+    free(made);
+    if (status == KVO_E_RANGE || status == KVO_FULL || status == KVO_E_MISMATCH)
+        return refuse(kv, KVO_LLAMA_NO_ROOM, "the store has no space for such blocks");
+    return KVO_LLAMA_ENGINE;
 }
 
 /* Two exports must tell the same. */
@@ -69,8 +71,10 @@ static int learn(saving *s)
     blob_form form, again;
     blob_layout *first = calloc(1, sizeof *first);
     kv_export out;
-    int why = first == NULL ? KVO_LLAMA_ENGINE : export_some(s, 0, &out);
+    int why = first == NULL ? llama_no_memory(kv) : export_some(s, 0, &out);
 
+    if (why == KVO_LLAMA_COMPLETE && out.bytes <= BLOB_EMPTY_BYTES_MAX)
+        why = KVO_LLAMA_POSITIONS; /* tells nothing of the layout */
     if (why != KVO_LLAMA_COMPLETE) {
         free(first);
         return why;
@@ -83,7 +87,8 @@ static int learn(saving *s)
         known = blob_probe(out.blob, out.bytes, &again, s->layout, s->view) && known &&
                 memcmp(&form, &again, sizeof form) == 0 && blob_layouts_agree(first, s->layout) && form.ext_bytes == 0;
         if (known && form.part_count > 1 && kv->window == 0)
-            why = refuse(kv, "the model has a sliding window, and the engine does not tell how long it is");
+            why = refuse(kv, KVO_LLAMA_UNKNOWN,
+                         "the model has a sliding window, and the engine does not tell how long it is");
         else if (known && form.part_count > 1 && s->layout->parts[1].layer_count == 0)
             why = KVO_LLAMA_WINDOW;
         else if (known)
@@ -91,7 +96,7 @@ static int learn(saving *s)
         else if (may_be_opaque(kv))
             why = adopt(kv, llama_shape_opaque(kv, (uint32_t)out.bytes));
         else
-            why = refuse(kv, "the engine's export has an unknown layout");
+            why = refuse(kv, KVO_LLAMA_UNKNOWN, "the engine's export has an unknown layout");
     }
     free(first);
     return why;
@@ -189,8 +194,8 @@ static int read_plan(saving *s, const kv_export *out)
 {
     const kv_shape *shape = s->kv->shape;
 
-    if (shape->kind == KVO_LLAMA_OPAQUE)
-        return out->bytes <= shape->block_bytes ? KVO_LLAMA_COMPLETE : KVO_LLAMA_SHAPE;
+    if (shape->kind == KVO_LLAMA_OPAQUE) /* with a cell too few it is shorter */
+        return out->bytes == shape->block_bytes ? KVO_LLAMA_COMPLETE : KVO_LLAMA_SHAPE;
     if (!blob_parse(out->blob, out->bytes, &shape->form, s->layout, s->view) ||
         !blob_layouts_agree(s->layout, &shape->layout))
         return KVO_LLAMA_SHAPE;
@@ -265,14 +270,14 @@ static void to_disk(saving *s)
 static int save_with(saving *s, const int32_t *tokens)
 {
     kvo_llama *kv = s->kv;
-    int why = kv->refused ? KVO_LLAMA_UNKNOWN : kv->learned ? KVO_LLAMA_COMPLETE : learn(s);
+    int why = kv->refused != 0 ? kv->refused : kv->learned ? KVO_LLAMA_COMPLETE : learn(s);
 
     if (why != KVO_LLAMA_COMPLETE)
         return why;
     kv->recorded = kv->recorded || llama_record_keep(kv, kv->shape);
     s->names = llama_chain(kv, tokens, s->blocks);
     if (s->names == NULL)
-        return KVO_LLAMA_ENGINE;
+        return llama_no_memory(kv);
     size_t from = kv->chain.done;
 
     if (s->kept_end > 0 && llama_windowed(kv->shape) && llama_window_first(kv, s->kept_end) < from)
@@ -281,10 +286,10 @@ static int save_with(saving *s, const int32_t *tokens)
         return KVO_LLAMA_COMPLETE;
     for (uint32_t part = 0; part < BLOB_PARTS_MAX; part++)
         s->stored[part] = malloc((s->blocks - from) * NAME_BYTES);
-    if (s->stored[0] != NULL && s->stored[1] != NULL) {
-        why = save_blocks(s, from);
-        to_disk(s);
-    }
+    if (s->stored[0] == NULL || s->stored[1] == NULL)
+        return llama_no_memory(kv);
+    why = save_blocks(s, from);
+    to_disk(s);
     return why;
 }
 
@@ -302,15 +307,14 @@ static int save(kvo_llama *kv, int32_t sequence, const int32_t *tokens, size_t c
 {
     const size_t blocks = count / kv->block_tokens;
     saving s = {.kv = kv, .sequence = sequence, .blocks = blocks, .kept_end = end ? blocks : 0};
-    int why = KVO_LLAMA_ENGINE;
+    int why = KVO_LLAMA_COMPLETE;
 
     if (kv->f.memory_seq_pos_max(kv->memory, sequence) != (int32_t)count - 1)
         return KVO_LLAMA_POSITIONS;
     kv->stat.saves++;
     s.layout = calloc(1, sizeof *s.layout);
     s.view = calloc(1, sizeof *s.view);
-    if (s.layout != NULL && s.view != NULL)
-        why = save_with(&s, tokens);
+    why = s.layout == NULL || s.view == NULL ? llama_no_memory(kv) : save_with(&s, tokens);
     *done = s.names == NULL ? 0 : kv->chain.done < blocks ? kv->chain.done : blocks;
     free(s.layout);
     free(s.view);
@@ -330,8 +334,10 @@ static int save_call(kvo_llama *kv, int32_t sequence, const int32_t *tokens, siz
         *stored = 0;
     if (kv == NULL || (tokens == NULL && count > 0))
         return KVO_E_ARGUMENT;
-    if (!llama_in_range(kv, sequence, count))
-        return KVO_E_RANGE;
+    const int status = llama_may(kv, sequence, count);
+
+    if (status != KVO_OK)
+        return status;
     const size_t blocks = count / kv->block_tokens;
     const bool windows = end && kv->window > 0 && blocks > 0;
     size_t done = blocks;

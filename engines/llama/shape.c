@@ -79,27 +79,30 @@ static bool set_digest(const kvo_llama *kv, kv_shape *shape)
     return kvo_space_digest(&about.config, shape->digest) == KVO_OK;
 }
 
-static bool open_space(kvo_llama *kv, const kv_shape *shape, uint32_t part, kvo_space *space)
+static int open_space(kvo_llama *kv, const kv_shape *shape, uint32_t part, kvo_space *space)
 {
     description about;
     kvo_error error = {""};
     char hex[41];
 
     if (!describe(kv, shape, part, &about))
-        return false;
+        return KVO_E_MEMORY;
     llama_hex(shape->digest, 20, hex);
     snprintf(about.label, sizeof about.label, "llama%s-%s", part == 0 ? "" : "-window", hex);
-    if (kvo_space_open(kv->store, &about.config, space, &error) == KVO_OK)
-        return true;
-    llama_log(kv, "no space for these blocks: %s", error.text);
-    return false;
+    const int status = kvo_space_open(kv->store, &about.config, space, &error);
+
+    if (status != KVO_OK)
+        llama_log(kv, "no space for these blocks: %s", error.text);
+    return status;
 }
 
-bool llama_shape_open(kvo_llama *kv, kv_shape *shape)
+int llama_shape_open(kvo_llama *kv, kv_shape *shape)
 {
-    if (shape->space == 0 && !open_space(kv, shape, 0, &shape->space))
-        return false;
-    return !llama_windowed(shape) || shape->window_space != 0 || open_space(kv, shape, 1, &shape->window_space);
+    int status = shape->space == 0 ? open_space(kv, shape, 0, &shape->space) : KVO_OK;
+
+    if (status == KVO_OK && llama_windowed(shape) && shape->window_space == 0)
+        status = open_space(kv, shape, 1, &shape->window_space);
+    return status;
 }
 
 /* ---- Shapes ------------------------------------------------------------------ */
@@ -169,8 +172,10 @@ kv_shape *llama_shape_of_rows(kvo_llama *kv, const blob_form *form, const blob_l
     const bool bound = needs_build(layout);
     kv_shape *made = bound && !find_build(kv) ? NULL : calloc(1, sizeof *made);
 
-    if (made == NULL)
+    if (made == NULL) {
+        (void)llama_no_memory(kv);
         return NULL;
+    }
     made->kind = KVO_LLAMA_ROWS;
     made->form = *form;
     made->layout = *layout;

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "fake.h"
@@ -554,6 +555,117 @@ static void a_late_save_keeps_no_wrong_window(void **state)
     detach(kv, context);
 }
 
+/* ---- What cannot be stored ------------------------------------------------------------------ */
+
+/* A sequence that lost its first tokens tells nothing of the layout, and spoils nothing for those that have theirs. */
+static void a_sequence_without_its_first_block_is_not_learned_from(void **state)
+{
+    const kvo_llama_functions functions = fake_functions();
+
+    (void)state;
+    for (int form = 0; form < 6; form++) {
+        fake_options options = form % 3 == 0 ? dense : windowed;
+        options.scrambled = form == 3;
+        options.sequences = form % 3 == 2 ? 1 : 2;
+        struct llama_context *context = fake_open(&options);
+        kvo_llama *kv;
+        size_t stored;
+        int why = -1;
+
+        model++;
+        kv = attach(context);
+        assert_true(fake_decode(context, 0, tokens, 0, 60));
+        assert_true(functions.memory_seq_rm(functions.get_memory(context), 0, -1, form < 3 ? BLOCK : 60));
+        if (form >= 3)
+            assert_true(fake_decode(context, 0, tokens, 60, 64));
+        assert_int_equal(kvo_llama_save(kv, 0, tokens, form < 3 ? 60 : 64, &stored, &why), KVO_OK);
+        assert_int_equal(stored, 0);
+        assert_int_equal(why, KVO_LLAMA_POSITIONS);
+        assert_int_equal(restore(kv, 0, tokens, 100, &why), 0);
+        assert_int_equal(compute(kv, context, 0, tokens, 0, 96, 32, &why), 96);
+        assert_int_equal(stat_of(kv).form, form == 3 ? KVO_LLAMA_OPAQUE : KVO_LLAMA_ROWS);
+        assert_int_equal(kvo_llama_save_end(kv, 0, tokens, 96, &stored, &why), KVO_OK);
+        assert_int_equal(restore(kv, 0, tokens, 97, &why), 96);
+        detach(kv, context);
+    }
+}
+
+static unsigned exports;
+
+static size_t counted_get_data(struct llama_context *context, uint8_t *to, size_t bytes, int32_t sequence,
+                               uint32_t flags)
+{
+    exports++;
+    return fake_functions().state_seq_get_data_ext(context, to, bytes, sequence, flags);
+}
+
+/* Said once; after that a save costs nothing. */
+static void what_a_store_has_no_space_for_is_not_tried_again(void **state)
+{
+    kvo_llama_functions functions = fake_functions();
+    kvo_llama_options options = KVO_LLAMA_OPTIONS_INIT;
+    uint8_t identity[KVO_LLAMA_MODEL_BYTES] = {++model};
+    struct llama_context *context = fake_open(&dense);
+    kvo_store *full = NULL;
+    kvo_llama *kv;
+    size_t stored;
+    int why = -1;
+
+    (void)state;
+    assert_int_equal(kvo_open("dram:4M", NULL, &full, NULL), KVO_OK);
+    for (unsigned i = 0; i < KVO_SPACES_MAX; i++) {
+        kvo_space_config other = KVO_SPACE_CONFIG_INIT;
+        char label[16];
+        kvo_space space;
+
+        snprintf(label, sizeof label, "other-%u", i);
+        other.label = label;
+        other.block_bytes_max = 1;
+        assert_int_equal(kvo_space_open(full, &other, &space, NULL), KVO_OK);
+    }
+    functions.state_seq_get_data_ext = counted_get_data;
+    options.model = identity;
+    options.block_tokens = BLOCK;
+    assert_int_equal(kvo_llama_open(full, context, &functions, &options, &kv, NULL), KVO_OK);
+    assert_true(fake_decode(context, 0, tokens, 0, BLOCK));
+    for (size_t count = BLOCK; count < 10 * BLOCK; count++) {
+        assert_int_equal(kvo_llama_save(kv, 0, tokens, count, &stored, &why), KVO_OK);
+        assert_int_equal(stored, 0);
+        assert_int_equal(why, KVO_LLAMA_NO_ROOM);
+        assert_true(fake_decode(context, 0, tokens, count, count + 1));
+    }
+    assert_in_range(exports, 1, 2);
+    detach(kv, context);
+    assert_int_equal(kvo_close(full, KVO_FOREVER), KVO_OK);
+}
+
+/* ---- Processes ------------------------------------------------------------------------------ */
+
+static void a_forked_child_is_told(void **state)
+{
+    struct llama_context *context = fake_open(&dense);
+    kvo_llama *kv = attach(context);
+    size_t have = 1;
+    int why = -1, status = -1;
+
+    (void)state;
+    model++;
+    assert_int_equal(compute(kv, context, 0, tokens, 0, 100, 32, &why), 96);
+    const uint32_t used = fake_used(context);
+    const pid_t child = fork();
+
+    if (child == 0) {
+        const bool told = kvo_llama_restore(kv, 0, tokens, 100, &have, &why) == KVO_E_FORKED && have == 0 &&
+                          kvo_llama_save(kv, 0, tokens, 100, &have, &why) == KVO_E_FORKED && have == 0 &&
+                          fake_used(context) == used && kvo_llama_close(kv, 0) == KVO_E_FORKED;
+        _exit(told ? 0 : 1);
+    }
+    assert_true(child > 0 && waitpid(child, &status, 0) == child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(restore(kv, 0, tokens, 100, &why), 96);
+    detach(kv, context);
+}
+
 /* ---- The disk ----------------------------------------------------------------------------- */
 
 /* A store of its own, in a folder that the next call opens again. */
@@ -710,6 +822,9 @@ int main(void)
         cmocka_unit_test(a_window_comes_back_at_any_block),
         cmocka_unit_test(few_window_cells_are_kept),
         cmocka_unit_test(a_late_save_keeps_no_wrong_window),
+        cmocka_unit_test(a_sequence_without_its_first_block_is_not_learned_from),
+        cmocka_unit_test(what_a_store_has_no_space_for_is_not_tried_again),
+        cmocka_unit_test(a_forked_child_is_told),
         cmocka_unit_test(a_save_reads_no_disk),
         cmocka_unit_test(random_work_gives_right_answers),
     };
