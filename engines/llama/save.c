@@ -61,7 +61,7 @@ static int adopt(kvo_llama *kv, kv_shape *made)
     free(made);
     if (status == KVO_E_RANGE || status == KVO_FULL || status == KVO_E_MISMATCH)
         return refuse(kv, KVO_LLAMA_NO_ROOM, "the store has no space for such blocks");
-    return KVO_LLAMA_ENGINE;
+    return status == KVO_E_MEMORY ? llama_no_memory(kv) : KVO_LLAMA_ENGINE;
 }
 
 /* Two exports must tell the same. */

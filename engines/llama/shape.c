@@ -172,10 +172,8 @@ kv_shape *llama_shape_of_rows(kvo_llama *kv, const blob_form *form, const blob_l
     const bool bound = needs_build(layout);
     kv_shape *made = bound && !find_build(kv) ? NULL : calloc(1, sizeof *made);
 
-    if (made == NULL) {
-        (void)llama_no_memory(kv);
+    if (made == NULL)
         return NULL;
-    }
     made->kind = KVO_LLAMA_ROWS;
     made->form = *form;
     made->layout = *layout;
