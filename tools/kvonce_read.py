@@ -100,6 +100,10 @@ def read(folder):
             head = page_at(first)
             version, own, owner, stride, epoch = struct.unpack_from("<II16sII", head.ljust(PAGE, b"\1"), 8)
             if head and zero(head):
+                page = page_at(first + 1).ljust(PAGE, b"\1")
+                place = struct.unpack_from("<I16s", page, 12)
+                if page[:8] in (SLOT, DEAD) and place == (first + 1, ident) and whole(page):
+                    wrong.append((first, "segment header"))
                 continue
             if not whole(head) or (head[:8], version, own, owner) != (b"KVOSEGM1", 1, segment, ident):
                 wrong.append((first, "segment header"))

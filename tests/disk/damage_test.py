@@ -11,7 +11,8 @@ import struct
 import sys
 
 from files import (PAGE, SEQUENCE, SEGMENT_UNITS, WRITE_NUMBER, all_files, copy_of, disk_of, flip, kvonce, listing,
-                   main, offsets, patch, replay, sealed, stat, super_copies, super_field, super_set, synth, verify)
+                   main, offsets, patch, read_with_reader, replay, sealed, stat, super_copies, super_field, super_set,
+                   synth, verify)
 
 BLOCK = 12000  # three pages, the last of them with 288 zeros at its end
 SLOT = 4 * PAGE
@@ -86,6 +87,29 @@ def test_a_damaged_segment_header_is_named_and_its_blocks_are_served(folder):
     kvonce("rm", directory, "--all")
     again(directory, trace)
     assert verify(directory)[:2] == (0, []) and len(listing(directory)) == blocks
+
+
+def test_a_segment_header_of_zeros_before_blocks_was_lost(folder):
+    directory, trace = make_store(folder)
+    before = offsets(directory)
+    segment = super_field(directory, SEGMENT_UNITS) * PAGE
+    used = sorted({offset // segment * segment for offset in before.values()})
+    for offset in used:
+        patch(directory / "data", offset, bytes(PAGE))
+    (directory / "checkpoint").unlink()
+    code, bad, _ = verify(directory)
+    assert code == 1 and bad == used and offsets(directory) == before
+    assert [b["offset_bytes"] for b in read_with_reader(directory, 1)["bad"]] == used
+    report = again(directory, trace)
+    assert report["wrong_reads"] == 0 and len(listing(directory)) == len(before)
+    kvonce("verify", directory, "--repair")
+    assert verify(directory)[:2] == (0, [])
+    # Before slots that hold nothing any more it is as damaged: old headers must not count under a new one.
+    kvonce("rm", directory, "--all")
+    for offset in used:
+        patch(directory / "data", offset, bytes(PAGE))
+    (directory / "checkpoint").unlink()
+    assert verify(directory)[1] == used and listing(directory) == []
 
 
 def test_what_was_removed_stays_away_when_a_segment_header_is_damaged(folder):

@@ -200,6 +200,13 @@ static int scan_slots(scan *s, uint32_t first, const disk_segment_now *segments,
     return r;
 }
 
+/* Whether the page is a slot's header, whole and in its place: of a block that is there, or was. */
+static bool slot_header(const disk *d, const disk_slot *h, uint32_t slot)
+{
+    bool magic = memcmp(h->magic, DISK_MAGIC_SLOT, 8) == 0 || memcmp(h->magic, DISK_MAGIC_DEAD, 8) == 0;
+    return magic && disk_page_whole(h) && belongs_here(d, h, slot);
+}
+
 /* The segment's header is damaged: any whole slot header in it, dead or not, tells stride and epoch; *unread: one that
    cannot be read could tell another. */
 static int rescue(scan *s, uint32_t segment, disk_segment_now *now, bool *unread)
@@ -214,9 +221,8 @@ static int rescue(scan *s, uint32_t segment, disk_segment_now *now, bool *unread
             return r;
         *unread |= s->unread;
         const disk_slot *h = page;
-        bool header = memcmp(h->magic, DISK_MAGIC_SLOT, 8) == 0 || memcmp(h->magic, DISK_MAGIC_DEAD, 8) == 0;
-        if (header && disk_page_whole(h) && belongs_here(s->d, h, first + at) && disk_epoch_before(now->epoch, h->epoch) &&
-            h->stride >= 2 && (at - 1) % h->stride == 0)
+        if (slot_header(s->d, h, first + at) && disk_epoch_before(now->epoch, h->epoch) && h->stride >= 2 &&
+            (at - 1) % h->stride == 0)
             *now = (disk_segment_now){h->stride, h->epoch, false};
     }
     return 0;
@@ -255,6 +261,25 @@ static segment_page judge_segment(const scan *s, uint32_t segment, const disk_se
     return SEGMENT_GOOD;
 }
 
+/* A header of zeros before a slot that was used was lost: it is flushed before the first slot is written, and that
+   is the first one. */
+static int find_lost(scan *s, uint32_t first, uint32_t count, segment_page *pages)
+{
+    const void *page;
+    int r = 0;
+    for (uint32_t asking = 0, i = 0; r == 0 && i < count; i++) {
+        for (; asking < count && may_ask(s); asking++)
+            if (pages[asking] == SEGMENT_UNUSED)
+                ask(s, (uint64_t)(first + asking) * s->d->tier.geometry.segment_units + 1);
+        if (pages[i] != SEGMENT_UNUSED)
+            continue;
+        r = take(s, &page);
+        if (r == 0 && !s->unread && slot_header(s->d, page, (first + i) * s->d->tier.geometry.segment_units + 1))
+            pages[i] = SEGMENT_DAMAGED;
+    }
+    return r;
+}
+
 static int segment_found(scan *s, uint32_t segment, segment_page page, disk_segment_now *now)
 {
     if (page == SEGMENT_UNUSED)
@@ -289,6 +314,7 @@ static int scan_segments(scan *s, uint32_t first, uint32_t count)
         if (r == 0)
             pages[i] = judge_segment(s, first + i, page, &now[i]);
     }
+    r = r == 0 ? find_lost(s, first, count, pages) : r;
     for (uint32_t i = 0; r == 0 && i < count; i++)
         r = segment_found(s, first + i, pages[i], &now[i]);
     return r == 0 ? scan_slots(s, first, now, count) : r;
