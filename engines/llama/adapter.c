@@ -177,6 +177,19 @@ static int take_options(kvo_llama *kv, const kvo_llama_options *given, kvo_error
     return KVO_OK;
 }
 
+/* The length beyond which a model's positions are scaled in another way (LongRoPE), which depends on the context's
+   size, not on the position; 0: not told. */
+static uint64_t original_length(const kvo_llama *kv, const struct llama_model *model)
+{
+    char architecture[64], key[128], value[32];
+
+    if (model == NULL || kv->f.model_meta_val_str == NULL ||
+        kv->f.model_meta_val_str(model, "general.architecture", architecture, sizeof architecture) < 1)
+        return 0;
+    snprintf(key, sizeof key, "%s.rope.scaling.original_context_length", architecture);
+    return kv->f.model_meta_val_str(model, key, value, sizeof value) < 1 ? 0 : strtoull(value, NULL, 10);
+}
+
 /* Where several sequences have a cache each, their blobs have several streams, and seq_cp aborts the process. */
 static int look_at_context(kvo_llama *kv, kvo_error *error)
 {
@@ -203,6 +216,9 @@ static int look_at_context(kvo_llama *kv, kvo_error *error)
         kv->window = (uint32_t)kv->f.model_n_swa(model);
     if (kv->window_stride == 0)
         kv->window_stride = 4 * kv->window;
+    const uint64_t original = original_length(kv, model);
+
+    kv->beyond = original > 0 && kv->positions > original;
     return KVO_OK;
 }
 

@@ -60,6 +60,7 @@ struct kvo_llama {
     uint16_t tenant;
     uint32_t block_tokens, flags;
     uint32_t window, window_stride; /* n_swa in tokens, 0: none known */
+    uint32_t beyond;    /* the context is longer than the model's original one: 1; no such length is told: 0 */
     uint64_t restore_ns, until; /* `until`: of the restore that runs */
     void (*on_log)(void *context, const char *line);
     void *log_context;

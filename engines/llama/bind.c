@@ -30,6 +30,7 @@ static const struct entry {
     ENTRY(model_is_hybrid, false),
     ENTRY(memory_clear, false),
     ENTRY(version, false),
+    ENTRY(model_meta_val_str, false),
 };
 
 int kvo_llama_bind(void *handle, kvo_llama_functions *functions, kvo_error *error)

@@ -81,6 +81,9 @@ typedef struct kvo_llama_functions {
     bool (*model_is_hybrid)(const struct llama_model *model);    /* layout is refused, never kept opaque */
     void (*memory_clear)(struct llama_memory_i *memory, bool data); /* else no scrubbing of refused bytes */
     const char *(*version)(void);                                /* for messages */
+    int32_t (*model_meta_val_str)(const struct llama_model *model, const char *key, char *value, size_t bytes);
+    /* else say in `settings` whether a context is longer than its model's original one, where models are scaled
+       beyond that (LongRoPE, as Phi-3): K is turned in another way then */
 } kvo_llama_functions;
 
 /*
@@ -99,7 +102,7 @@ KVO_API int kvo_llama_bind(void *handle, kvo_llama_functions *functions, kvo_err
      llama_memory_seq_pos_min, llama_memory_seq_pos_max, llama_state_seq_get_size_ext,                       \
      llama_state_seq_get_data_ext, llama_state_seq_set_data_ext, llama_n_seq_max, llama_n_ctx,               \
      llama_n_ctx_seq, llama_get_model, llama_model_n_swa, llama_model_is_recurrent, llama_model_is_hybrid,   \
-     llama_memory_clear, 0}
+     llama_memory_clear, 0, llama_model_meta_val_str}
 
 /* ---- Opening and closing -------------------------------------------------- */
 
@@ -131,7 +134,8 @@ typedef struct kvo_llama_options {
                              their scales, control vectors, rope and yarn settings that differ from the
                              file's. Any text of at most 255 bytes of UTF-8, the same for the same settings;
                              NULL = none. Where it changes: close, and open again. KV types, flash
-                             attention's layout, layers and the window are found out without it. Each
+                             attention's layout, layers, the window and on which side of the model's
+                             original length the context is are found out without it. Each
                              combination takes a space, two with a window, of the KVO_SPACES_MAX in a store */
     const char *build;    /* of the library, where a block depends on it (an unknown layout; quantised KV
                              of builds that do not tell its rotation); at most 240 bytes of UTF-8. NULL =

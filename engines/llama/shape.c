@@ -44,6 +44,8 @@ static bool describe(const kvo_llama *kv, const kv_shape *shape, uint32_t part, 
     if (layout == NULL)
         return false;
     const kv_piece pieces[] = {{layout, opaque ? 0 : blob_layout_write(&shape->layout, layout)},
+                            {&kv->window, sizeof kv->window},
+                            {&kv->beyond, sizeof kv->beyond},
                             {&shape->sequences, opaque ? sizeof shape->sequences : 0},
                             {&shape->block_bytes, opaque ? sizeof shape->block_bytes : 0}};
     const bool ok = llama_digest(pieces, sizeof pieces / sizeof *pieces, out->extra);

@@ -68,6 +68,7 @@ const struct llama_model *llama_get_model(const struct llama_context *ctx);
 int32_t llama_model_n_swa(const struct llama_model *model);
 bool llama_model_is_recurrent(const struct llama_model *model);
 bool llama_model_is_hybrid(const struct llama_model *model);
+int32_t llama_model_meta_val_str(const struct llama_model *model, const char *key, char *value, size_t bytes);
 
 #ifdef __cplusplus
 }

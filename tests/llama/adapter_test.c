@@ -214,6 +214,33 @@ static void layouts_are_kept_apart(void **state)
     round_trip(&quantised, &dense, 200, 192);
 }
 
+/* Neither shows in a layout, and both change K and V. */
+static void windows_and_lengths_are_kept_apart(void **state)
+{
+    fake_options windows = windowed, small = dense, large = dense;
+    int why = -1;
+
+    (void)state;
+    model++;
+    for (windows.window = 64; windows.window >= 48; windows.window -= 16) {
+        struct llama_context *context = fake_open(&windows);
+        kvo_llama *kv = attach_with(context, 1, NULL);
+
+        assert_int_equal(restore(kv, 0, tokens, 200, &why), 0);
+        assert_int_equal(compute(kv, context, 0, tokens, 0, 200, 32, &why), 192);
+        assert_true(fake_answer(context) == fake_right_answer(&windows, tokens, 200));
+        assert_int_equal(restore(kv, 0, tokens, 200, &why), 192);
+        detach(kv, context);
+    }
+    model++;
+    small.original = large.original = 400;
+    small.cells = 300;
+    round_trip(&small, &large, 200, 0);
+    round_trip(&large, &small, 210, 192);
+    small.cells = 400; /* not beyond */
+    round_trip(&small, &small, 250, 240);
+}
+
 static void nothing_is_exported_twice(void **state)
 {
     struct llama_context *context = fake_open(&dense);
@@ -797,6 +824,7 @@ static void random_work_gives_right_answers(void **state)
         options.type = next(&seed) % 4 == 0 ? 8 : 1;
         options.sequences = 1 + (uint32_t)(next(&seed) % 4);
         options.cells = 300 + (uint32_t)(next(&seed) % 600);
+        options.original = next(&seed) % 4 == 0 ? 450 : 0;
         live(&options, prompts, &seed, &answers, &restored);
     }
     printf("%llu answers after random work, %llu tokens restored, 0 wrong\n", (unsigned long long)answers,
@@ -811,6 +839,7 @@ int main(void)
         cmocka_unit_test(builds_share_what_is_not_quantised),
         cmocka_unit_test(what_is_not_told_is_bound_to_the_build),
         cmocka_unit_test(layouts_are_kept_apart),
+        cmocka_unit_test(windows_and_lengths_are_kept_apart),
         cmocka_unit_test(nothing_is_exported_twice),
         cmocka_unit_test(prompts_are_saved_in_turns),
         cmocka_unit_test(wrong_calls_are_refused),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fake.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,6 +109,11 @@ static cell *take_cell(struct llama_context *context, size_t number)
     return NULL;
 }
 
+static bool beyond(const struct llama_context *context)
+{
+    return context->options.original > 0 && context->options.cells > context->options.original;
+}
+
 /* In any order: the sum does not tell cells apart by where they lie. */
 static bool compute(struct llama_context *context, int32_t sequence, int32_t token, int32_t position)
 {
@@ -118,6 +124,8 @@ static bool compute(struct llama_context *context, int32_t sequence, int32_t tok
             if (visible(context, i, &context->caches[i].cells[j], sequence, position))
                 sum += mix(context->caches[i].cells[j].sum, (uint64_t)context->caches[i].cells[j].position);
     sum = mix(mix(sum, (uint64_t)token), (uint64_t)position);
+    if (beyond(context))
+        sum = mix(sum, 1);
     for (size_t i = 0; i < cache_count(context); i++) {
         cell *c = take_cell(context, i);
         if (c == NULL)
@@ -166,6 +174,8 @@ uint64_t fake_right_answer(const fake_options *options, const int32_t *tokens, s
     struct llama_context *context;
 
     alone.cells = (uint32_t)count + 1;
+    if (alone.original > 0)
+        alone.cells += options->cells > options->original ? alone.original : 0;
     alone.batch = (uint32_t)count + 1;
     context = fake_open(&alone);
     if (!fake_decode(context, 0, tokens, 0, count))
@@ -463,11 +473,20 @@ static bool model_is_hybrid(const struct llama_model *model)
     return options_of(model)->hybrid;
 }
 
+static int32_t model_meta_val_str(const struct llama_model *model, const char *key, char *value, size_t bytes)
+{
+    if (strcmp(key, "general.architecture") == 0)
+        return snprintf(value, bytes, "fake");
+    if (strcmp(key, "fake.rope.scaling.original_context_length") != 0 || options_of(model)->original == 0)
+        return -1;
+    return snprintf(value, bytes, "%u", options_of(model)->original);
+}
+
 kvo_llama_functions fake_functions(void)
 {
     return (kvo_llama_functions){sizeof(kvo_llama_functions), get_memory, seq_cp, seq_rm, pos_min, pos_max, get_size,
                                  get_data, set_data, n_seq_max, n_ctx, n_ctx_seq, get_model, model_n_swa,
-                                 model_is_recurrent, model_is_hybrid, clear, NULL};
+                                 model_is_recurrent, model_is_hybrid, clear, NULL, model_meta_val_str};
 }
 
 struct llama_context *fake_open(const fake_options *options)

@@ -18,6 +18,7 @@ typedef struct fake_options {
     uint32_t sequences, cells; /* n_seq_max, n_ctx */
     uint32_t window;           /* n_swa; 0: one cache */
     uint32_t batch;            /* n_ubatch */
+    uint32_t original;         /* cells beyond which positions are turned in another way, as LongRoPE does; 0: never */
     bool apart;                /* not unified */
     bool rotation;             /* the newer form */
     bool transposed;
