@@ -28,7 +28,7 @@
  *   model's layout in a store writes its description there, some pages.
  *
  * What is not: sequences that hold more than their tokens say (embeddings of images, tokens put in
- * by a self-extending or shifting context) must not be saved. Recurrent and hybrid models, and
+ * by a self-extending or shifting context, the decoder's side of a model with an encoder) must not be saved. Recurrent and hybrid models, and
  * caches with several streams, are refused (KVO_E_UNSUPPORTED).
  *
  * Conventions: as in kvonce.h. One adapter belongs to one context, and is called from the thread

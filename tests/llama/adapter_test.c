@@ -6,6 +6,7 @@
  */
 #include "test.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -666,6 +667,85 @@ static void what_a_store_has_no_space_for_is_not_tried_again(void **state)
     assert_int_equal(kvo_close(full, KVO_FOREVER), KVO_OK);
 }
 
+/* ---- Threads --------------------------------------------------------------------------------- */
+
+/* cmocka's assertions belong to the main thread: what was wrong is counted here. */
+struct sharer {
+    pthread_t thread;
+    uint64_t seed;
+    unsigned answers, wrong;
+    size_t restored;
+};
+
+static bool one_prompt(kvo_llama *kv, struct llama_context *context, uint64_t *seed, size_t *have)
+{
+    static const size_t ends[] = {120, 200, 280};
+    int32_t prompt[300];
+    const size_t count = ends[next(seed) % 3];
+
+    memcpy(prompt, tokens, sizeof prompt);
+    prompt[100] += (int32_t)(next(seed) % 3); /* three prompts that part after six blocks */
+    if (kvo_llama_restore(kv, 0, prompt, count, have, NULL) != KVO_OK)
+        return false;
+    for (size_t at = *have; at < count;) {
+        const size_t end = at + 50 < count ? at + 50 : count;
+
+        if (!fake_decode(context, 0, prompt, at, end) || kvo_llama_save(kv, 0, prompt, end, NULL, NULL) != KVO_OK)
+            return false;
+        at = end;
+    }
+    return fake_answer(context) == fake_right_answer(&dense, prompt, count);
+}
+
+static void *share(void *argument)
+{
+    struct sharer *me = argument;
+    const kvo_llama_functions functions = fake_functions();
+    const uint8_t identity[KVO_LLAMA_MODEL_BYTES] = {model};
+    kvo_llama_options options = KVO_LLAMA_OPTIONS_INIT;
+
+    options.model = identity;
+    options.block_tokens = BLOCK;
+    for (int life = 0; life < 4; life++) {
+        struct llama_context *context = fake_open(&dense);
+        kvo_llama *kv = NULL;
+
+        me->wrong += kvo_llama_open(store, context, &functions, &options, &kv, NULL) != KVO_OK;
+        for (int i = 0; kv != NULL && i < 8; i++) {
+            size_t have = 0;
+
+            me->wrong += !one_prompt(kv, context, &me->seed, &have);
+            me->restored += have;
+            me->answers++;
+        }
+        me->wrong += kvo_llama_close(kv, KVO_FOREVER) != KVO_OK;
+        fake_close(context);
+    }
+    return NULL;
+}
+
+/* Contexts of their own in threads of their own, over one store. */
+static void threads_share_a_store(void **state)
+{
+    struct sharer sharers[4] = {{.seed = 1}, {.seed = 2}, {.seed = 3}, {.seed = 4}};
+    unsigned answers = 0, wrong = 0;
+    size_t restored = 0;
+
+    (void)state;
+    model++;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&sharers[i].thread, NULL, share, &sharers[i]), 0);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_join(sharers[i].thread, NULL), 0);
+        answers += sharers[i].answers;
+        wrong += sharers[i].wrong;
+        restored += sharers[i].restored;
+    }
+    printf("%u answers of four threads over one store, %zu tokens restored, %u wrong\n", answers, restored, wrong);
+    assert_int_equal(wrong, 0);
+    assert_true(restored > 0);
+}
+
 /* ---- Processes ------------------------------------------------------------------------------ */
 
 static void a_forked_child_is_told(void **state)
@@ -853,6 +933,7 @@ int main(void)
         cmocka_unit_test(a_late_save_keeps_no_wrong_window),
         cmocka_unit_test(a_sequence_without_its_first_block_is_not_learned_from),
         cmocka_unit_test(what_a_store_has_no_space_for_is_not_tried_again),
+        cmocka_unit_test(threads_share_a_store),
         cmocka_unit_test(a_forked_child_is_told),
         cmocka_unit_test(a_save_reads_no_disk),
         cmocka_unit_test(random_work_gives_right_answers),
