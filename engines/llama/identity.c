@@ -107,7 +107,7 @@ static int hash_open(int descriptor, const char *path, uint8_t digest[32], kvo_e
 /* Digest and stamp of a file, which must be the same after the reading as before. *keep: it may be remembered. */
 static int digest_file(const char *path, uint8_t digest[32], file_stamp *stamp, bool *keep, kvo_error *error)
 {
-    const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
     struct stat before, after;
     int status;
 

@@ -144,9 +144,14 @@ def test_what_is_missing_is_one_line(folder):
             (["run", "--model", MODEL, "--store", "dram:64M,tape:/x", "--prompt-file", path], "tape"),
             (["run", "--model", MODEL, "--store", store(folder), "--prompt-file", folder / "none"], "No such file"),
             (["run", "--model", MODEL, "--store", store(folder), "--prompt-file", MODEL], "not a text"),
+            (["run", "--model", MODEL, "--store", store(folder), "--prompt-file", "/dev/zero"], "not a text"),
             (["chat", "--model", MODEL, "--store", store(folder), "--cold"], "--cold is for run")]:
         said = llama(*words, code=2)
         assert says in said, (words, said)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([COMMAND, *map(str, good), "-n", "2"], stdout=full, stderr=subprocess.PIPE, text=True,
+                              timeout=600)
+    assert done.returncode == 2 and "standard output" in done.stderr, done
 
 
 def test_the_manual_page_has_every_option_and_its_examples_run(folder):

@@ -81,6 +81,9 @@ static void it_is_the_sha256_of_the_file(void **state)
     assert_string_equal(hex, ABC);
     assert_int_equal(identify("/nonexistent/x.gguf", cache, hex), KVO_E_NOT_FOUND);
     assert_int_equal(identify(directory, NULL, hex), KVO_E_IO);
+    const path pipe = in_directory("pipe");
+    assert_int_equal(mkfifo(pipe.text, 0600), 0);
+    assert_int_equal(identify(pipe.text, cache, hex), KVO_E_IO);
     assert_int_equal(kvo_llama_model_identity(NULL, NULL, NULL, NULL), KVO_E_ARGUMENT);
 }
 

@@ -234,7 +234,11 @@ int main(int argc, char **argv)
             return fail("%s needs --model%s%s", commands[i].name, commands[i].needs_store ? ", --store" : "",
                         commands[i].needs_prompt ? ", --prompt-file" : "");
         }
-        return commands[i].run(&settings);
+        int code = commands[i].run(&settings);
+        if (code != 2 && (fflush(stdout) != 0 || ferror(stdout) != 0)) {
+            return fail("standard output: the answer could not be written");
+        }
+        return code;
     }
     return fail("no command %s (run, chat, count)", argv[1]);
 }

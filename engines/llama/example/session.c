@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#define PROMPT_BYTES_MAX ((size_t)256 << 20)
+
 int fail(const char *format, ...)
 {
     va_list arguments;
@@ -226,32 +228,38 @@ int close_session(session *self, int code)
 
 /* ---- Prompts ---------------------------------------------------------------------- */
 
+/* Also from what never ends: a device of zeros is no text, and no prompt is that long. */
 char *read_file(const char *path)
 {
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    const char *bad = file == NULL ? strerror(errno) : NULL;
     char *text = NULL;
     size_t used = 0, room = 0, got = 1;
-    while (file != NULL && got != 0) {
+    while (bad == NULL && got != 0) {
         if (used + 1 >= room) {
             room = 2 * room + 65536;
             char *moved = realloc(text, room);
             if (moved == NULL) {
+                bad = "out of memory";
                 break;
             }
             text = moved;
         }
         got = fread(text + used, 1, room - used - 1, file);
+        bad = ferror(file) != 0                    ? strerror(errno)
+              : memchr(text + used, 0, got) != NULL ? "not a text"
+              : used + got > PROMPT_BYTES_MAX       ? "longer than a prompt can be"
+                                                    : NULL;
         used += got;
         text[used] = 0;
     }
-    int bad = file == NULL || ferror(file) != 0 || got != 0;
     if (file != NULL && file != stdin) {
         (void)fclose(file);
     }
-    if (!bad && memchr(text, 0, used) == NULL) {
+    if (bad == NULL) {
         return text;
     }
-    (void)fail("%s: %s", path, bad ? strerror(errno) : "not a text");
+    (void)fail("%s: %s", path, bad);
     free(text);
     return NULL;
 }
