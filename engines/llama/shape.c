@@ -3,6 +3,7 @@
 #include "adapter.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,19 +110,29 @@ int llama_shape_open(kvo_llama *kv, kv_shape *shape)
 
 /* ---- Shapes ------------------------------------------------------------------ */
 
-/* The file that holds the functions, by its content: versions are not told apart by their names. */
+/* The file that holds a function. The program itself is known there by its first argument only, which may be any
+   text, or the name of another file. */
+static const char *file_of(const void *address)
+{
+    struct link_map *map = NULL;
+    Dl_info where;
+
+    if (dladdr1(address, &where, (void **)&map, RTLD_DL_LINKMAP) == 0 || map == NULL)
+        return "";
+    return map->l_name[0] == 0 ? "/proc/self/exe" : where.dli_fname;
+}
+
+/* By its content: versions are not told apart by their names. */
 static bool find_build(kvo_llama *kv)
 {
     struct llama_memory_i *(*function)(const struct llama_context *) = kv->f.get_memory;
     void *address;
-    Dl_info where;
     uint8_t digest[32];
 
     if (kv->build[0] != 0)
         return true;
     memcpy(&address, &function, sizeof address);
-    if (dladdr(address, &where) == 0 || where.dli_fname == NULL ||
-        llama_file_digest(where.dli_fname, digest, NULL) != KVO_OK) {
+    if (llama_file_digest(file_of(address), digest, NULL) != KVO_OK) {
         llama_log(kv, "the library's file was not found: name the build in the options");
         return false;
     }

@@ -432,6 +432,39 @@ static void builds_are_told_apart_to_the_last_byte(void **state)
     }
 }
 
+/* This program started once more under another name: 0 if it was its own file that was read. */
+static int under_another_name(void)
+{
+    fake_options scrambled = dense;
+    size_t stored = 0;
+    kvo_llama *kv;
+
+    scrambled.scrambled = true;
+    struct llama_context *context = fake_open(&scrambled);
+    if (kvo_open("dram:24M", NULL, &store, NULL) != KVO_OK || try_open(context, NULL, NULL, &kv) != KVO_OK ||
+        !fake_decode(context, 0, tokens, 0, 100) || kvo_llama_save(kv, 0, tokens, 100, &stored, NULL) != KVO_OK)
+        return 1;
+    (void)kvo_llama_close(kv, KVO_FOREVER);
+    (void)kvo_close(store, KVO_FOREVER);
+    fake_close(context);
+    return stored == 96 ? 0 : 2;
+}
+
+static void a_program_with_the_engine_in_it_is_its_build(void **state)
+{
+    char *const arguments[] = {(char[]){"no such file"}, (char[]){"under another name"}, NULL};
+    int status = -1;
+    const pid_t child = fork();
+
+    (void)state;
+    if (child == 0) {
+        execv("/proc/self/exe", arguments);
+        _exit(3);
+    }
+    assert_true(child > 0 && waitpid(child, &status, 0) == child);
+    assert_int_equal(status, 0);
+}
+
 /* It may have a window, whose missing cells nothing would show. */
 static void an_unknown_layout_of_an_unknown_model_is_refused(void **state)
 {
@@ -912,8 +945,10 @@ static void random_work_gives_right_answers(void **state)
     assert_true(restored > 0 || rounds < 10);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "under another name") == 0)
+        return under_another_name();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_come_back_in_every_form),
         cmocka_unit_test(builds_share_what_is_not_quantised),
@@ -926,6 +961,7 @@ int main(void)
         cmocka_unit_test(texts_that_no_block_can_be_stored_under_are_refused),
         cmocka_unit_test(the_last_id_must_be_free),
         cmocka_unit_test(builds_are_told_apart_to_the_last_byte),
+        cmocka_unit_test(a_program_with_the_engine_in_it_is_its_build),
         cmocka_unit_test(an_unknown_layout_of_an_unknown_model_is_refused),
         cmocka_unit_test(an_unknown_layout_is_kept_as_it_is),
         cmocka_unit_test(a_window_comes_back_at_any_block),
