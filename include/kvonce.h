@@ -32,10 +32,9 @@
  * - Durations and deadlines are nanoseconds from the call on a monotonic clock:
  *   0 = do not wait, KVO_FOREVER = wait without limit. Sizes are bytes.
  *   A transfer that a call has begun itself, for its bytes or its level, takes as long as the device
- *   does: who must not wait for a device that hangs submits jobs. Room in memory is another matter: a
- *   call with a deadline leaves what has to be written for it to the store's own thread, and says
- *   KVO_BUSY in time (but for a store opened KVO_OPEN_STEPPED, which has none; and with a deadline
- *   of 0 or KVO_FOREVER the call makes room itself).
+ *   does: who must not wait for a device that hangs submits jobs. Room in memory is another matter: what
+ *   has to be written to make some is left to the store's own thread, and the call says KVO_BUSY in
+ *   time (but with KVO_FOREVER, and in a store opened KVO_OPEN_STEPPED, it makes room itself).
  * - Memory passed in belongs to the store until the call returns, not longer; that of a submitted
  *   job until its report is taken.
  * - Structs that begin with `size` are set up by their _INIT macro; they only grow

@@ -50,6 +50,8 @@ uint64_t store_deadline(kvo_store *s, uint64_t ns)
     return ns > KVO_FOREVER - 1 - now ? KVO_FOREVER - 1 : now + ns;
 }
 
+uint64_t store_patience(kvo_store *s, uint64_t ns) { return ns == 0 ? STORE_OVER : store_deadline(s, ns); }
+
 /* Waits in steps: an environment may have a clock of its own, and the last unpin takes no lock when it
    sees nobody waiting, so its wake-up may just be missed. */
 bool store_wait(kvo_store *s, uint64_t deadline)

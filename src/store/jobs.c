@@ -40,7 +40,6 @@ static kvo_put_options put_part(const store_job *job, size_t first)
     size_t stride = names->stride_bytes ? names->stride_bytes : names->name_bytes;
     uint32_t positions = job->queue->store->spaces[names->space].record->block_positions;
     o.level = KVO_SEALED;
-    o.deadline_ns = 0;
     o.position += (uint32_t)first * (positions ? positions : 1);
     if (o.positions)
         o.positions += first;
@@ -94,7 +93,7 @@ static void try_blocks(store_job *job, size_t first, size_t count)
     case JOB_PUT:
         memory = memory_part(job, first);
         put = put_part(job, first);
-        store_put_part(s, &names, &memory, &put, job->recency - first, tentative, answers);
+        store_put_part(s, &names, &memory, &put, job->recency - first, 0, tentative, answers);
         break;
     case JOB_GET:
         memory = memory_part(job, first);

@@ -350,8 +350,9 @@ void store_count_put(kvo_store *s, int status)
 static int reserve_after(kvo_store *s, store_inflow *in, const block_identity *identity, const kvo_put_options *o,
                          uint64_t recency, uint64_t deadline, uint32_t *record, kvo_answer *answer)
 {
-    bool flying = in && in->used;
-    int status = store_reserve(s, identity, o, recency, flying ? 0 : deadline, record, answer);
+    bool flying = in && in->used, bounded = deadline != 0 && deadline != KVO_FOREVER;
+    uint64_t first = !flying ? deadline : bounded ? STORE_OVER : 0;
+    int status = store_reserve(s, identity, o, recency, first, record, answer);
     if (!flying || (status != KVO_BUSY && status != KVO_FULL))
         return status;
     store_inflow_drain(s, in);
@@ -398,9 +399,8 @@ static void put_one(kvo_store *s, store_inflow *in, const kvo_names *names, size
 }
 
 void store_put_part(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_put_options *o,
-                    uint64_t recency, bool tentative, kvo_answer *answers)
+                    uint64_t recency, uint64_t deadline, bool tentative, kvo_answer *answers)
 {
-    uint64_t deadline = store_deadline(s, o->deadline_ns);
     const kvo_segment *segments = memory->segments;
     store_inflow inflow, *in = store_inflow_begin(s, &inflow);
     for (size_t i = 0; i < names->count; i++) {
@@ -420,9 +420,9 @@ int kvo_put(kvo_store *s, const kvo_names *names, const kvo_memory *memory, cons
         return r;
     if (memory == NULL || (names->count && (answers == NULL || memory->segments == NULL)))
         return KVO_E_ARGUMENT;
-    uint64_t deadline = store_deadline(s, o.deadline_ns);
-    store_put_part(s, names, memory, &o, atomic_load(&s->clock) + names->count, false, answers);
+    uint64_t room = store_patience(s, o.deadline_ns), level = store_deadline(s, o.deadline_ns);
+    store_put_part(s, names, memory, &o, atomic_load(&s->clock) + names->count, room, false, answers);
     if (o.level > KVO_SEALED)
-        store_sync_answers(s, answers, names->count, o.level, deadline, NULL);
+        store_sync_answers(s, answers, names->count, o.level, level, NULL);
     return KVO_OK;
 }

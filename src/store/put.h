@@ -29,7 +29,7 @@ void store_count_put(kvo_store *s, int status);
 /* kvo_put() of checked arguments but its level, or part of a job's batch: recency of its first block.
    tentative: what is busy will be tried again, and is counted then. */
 void store_put_part(kvo_store *s, const kvo_names *names, const kvo_memory *memory, const kvo_put_options *o,
-                    uint64_t recency, bool tentative, kvo_answer *answers);
+                    uint64_t recency, uint64_t deadline, bool tentative, kvo_answer *answers);
 /* From the payload's end to the whole page. */
 void store_zero_tail(void *memory, uint32_t payload_bytes);
 /* Whether two digests agree. */

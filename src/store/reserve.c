@@ -48,7 +48,7 @@ int kvo_reserve(kvo_store *s, const kvo_names *names, const uint32_t *bytes, con
         return r;
     if (names->count && (bytes == NULL || reservations == NULL || answers == NULL))
         return KVO_E_ARGUMENT;
-    uint64_t deadline = store_deadline(s, o.deadline_ns), base = atomic_load(&s->clock);
+    uint64_t deadline = store_patience(s, o.deadline_ns), base = atomic_load(&s->clock);
     for (size_t i = 0; i < names->count; i++) {
         block_identity identity;
         reservations[i] = (kvo_reservation){0};

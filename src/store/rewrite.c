@@ -271,7 +271,7 @@ int kvo_rewrite(kvo_store *s, const kvo_names *names, const kvo_memory *memory, 
     if (memory == NULL || (names->count && (answers == NULL || memory->segments == NULL)))
         return KVO_E_ARGUMENT;
     const kvo_segment *segments = memory->segments;
-    rewriting w = {.format = format, .deadline = store_deadline(s, o.deadline_ns), .level = o.level};
+    rewriting w = {.format = format, .deadline = store_patience(s, o.deadline_ns), .level = o.level};
     for (size_t i = 0; i < names->count; i++) {
         uint32_t count = memory->segment_counts ? memory->segment_counts[i] : 1;
         uint64_t bytes = store_segments_bytes(segments, count);

@@ -638,16 +638,17 @@ static int ask_mover(kvo_store *s, store_tier *t, uint32_t stride, uint64_t best
 {
     bool mine = !t->room.asked;
     uint64_t round = t->room.round;
-    *waited = true;
     if (mine) {
         t->room.asked = true;
         t->room.stride = stride;
         t->room.best = best;
         store_mover_wake(s);
     }
-    while (t->room.round == round && !s->mover_stops)
+    while (t->room.round == round && !s->mover_stops) {
         if (!store_wait(s, deadline))
             return KVO_BUSY;
+        *waited = true;
+    }
     return mine && t->room.round == round + 1 ? t->room.status : KVO_OK;
 }
 
@@ -697,9 +698,9 @@ static int room(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint64_t be
         }
         if (status == KVO_OK || deadline == 0 || status == KVO_FULL)
             return status;
-        *waited = true;
         if (!store_wait(s, deadline))
             return KVO_PLANTED(TIMEOUT) ? KVO_FULL : status == KVO_SHORT ? KVO_BUSY : status;
+        *waited = true;
     }
 }
 

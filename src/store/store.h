@@ -124,6 +124,8 @@ typedef struct store_tier {
     size_t dirty_bytes;
 } store_tier;
 
+#define STORE_OVER 1u /* a deadline that is over; 0: nothing is waited for but one's own transfers */
+
 typedef struct store_space {
     bool used;
     char label[BASE_SPACE_LABEL_MAX + 1];
@@ -245,6 +247,9 @@ int store_check_names(const kvo_store *s, const kvo_names *names);
 void store_clock_start(kvo_store *s, uint64_t epoch_s);
 uint32_t store_now_s(kvo_store *s);
 uint64_t store_deadline(kvo_store *s, uint64_t ns); /* absolute; KVO_FOREVER stays */
+/* The same of a call that may need room: for 0 a time that is over. It waits for nothing either, but what has to be
+   written to make room is the mover's then. */
+uint64_t store_patience(kvo_store *s, uint64_t ns);
 /* Under the lock: waits for store_changed(); false when the deadline has passed. */
 bool store_wait(kvo_store *s, uint64_t deadline);
 void store_changed(kvo_store *s);

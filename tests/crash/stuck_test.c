@@ -181,40 +181,48 @@ static int reserve_for(uint64_t number, uint64_t deadline_ns)
 }
 
 /* Nobody else is there to wait for the device: whoever needs room would have to make it. */
-static void each_is_busy_in_time(size_t of_bytes)
+static void each_is_busy_in_time(size_t of_bytes, uint64_t deadline_ns)
 {
     kvo_put_options o = KVO_PUT_OPTIONS_INIT;
     unsigned busy = 0, tries = 0;
-    o.deadline_ns = 5 * MS;
+    o.deadline_ns = deadline_ns;
     for (; busy < 20 && tries < 1000; tries++)
         busy += put_as(2000 + tries, of_bytes, 0, &o, NULL) == KVO_BUSY;
     assert_int_equal(busy, 20);
-    assert_true(machine.waiting > 0);
-    assert_int_equal(reserve_for(4000, 5 * MS), KVO_BUSY);
+    assert_int_equal(reserve_for(4000, deadline_ns), KVO_BUSY);
+    wait_for_stuck_calls(1);
     machine_go_on();
     for (uint64_t i = 0; i < 40; i++)
         assert_int_equal(put_as(3000 + i, of_bytes, 0, NULL, NULL), KVO_STORED);
     close_store();
 }
 
+static void stopped_then_each_is_busy(size_t fill_bytes, size_t of_bytes, uint64_t deadline_ns)
+{
+    with_mover = true;
+    machine_open("dram:16blk,disk:@0:64blk", false);
+    assert_int_equal(fill_with(0, 4, fill_bytes), 4);
+    machine_stop();
+    each_is_busy_in_time(of_bytes, deadline_ns);
+}
+
 static void b006_room_that_a_call_needs_alone_is_busy_in_time(void **state)
 {
     (void)state;
-    with_mover = true;
-    machine_open("dram:16blk,disk:@0:64blk", false);
-    machine_stop();
-    each_is_busy_in_time(bytes);
+    stopped_then_each_is_busy(bytes, bytes, 5 * MS);
+}
+
+static void b006_a_call_that_does_not_wait_does_not_make_room(void **state)
+{
+    (void)state;
+    stopped_then_each_is_busy(bytes, 4096, 0);
 }
 
 /* A segment has to change its slot size, and what lies in it has to get down. */
 static void b006_room_of_another_size_is_busy_in_time(void **state)
 {
     (void)state;
-    with_mover = true;
-    machine_open("dram:16blk,disk:@0:64blk", false);
-    assert_int_equal(fill_with(0, 4, bytes), 4);
-    machine_stop();
-    each_is_busy_in_time(4096);
+    stopped_then_each_is_busy(bytes, 4096, 5 * MS);
 }
 
 /* ---- closing ---- */
@@ -288,6 +296,7 @@ int main(void)
         TEST(b006_a_read_that_hangs_keeps_nobody),
         TEST(b006_room_that_hangs_is_busy_in_time),
         TEST(b006_room_that_a_call_needs_alone_is_busy_in_time),
+        TEST(b006_a_call_that_does_not_wait_does_not_make_room),
         TEST(b006_room_of_another_size_is_busy_in_time),
         TEST(b006_a_close_whose_writes_hang_is_busy),
         TEST(b006_a_close_whose_mover_hangs_is_busy),
