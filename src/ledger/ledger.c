@@ -139,11 +139,11 @@ size_t ledger_rows(const ledger *l, kvo_ledger_row *rows, size_t capacity)
 
 /* ---- what is there ---- */
 
-static bool brings(ledger_direction direction, kvo_cause cause)
+/* Of bytes that were written: whether a copy came with them. */
+static bool brings(kvo_cause cause)
 {
-    return direction == LEDGER_WRITE &&
-           (cause == KVO_CAUSE_PUT || cause == KVO_CAUSE_DEMOTE || cause == KVO_CAUSE_PROMOTE ||
-            cause == KVO_CAUSE_REWRITE || cause == KVO_CAUSE_REPAIR || cause == KVO_CAUSE_RECOVER);
+    return cause == KVO_CAUSE_PUT || cause == KVO_CAUSE_DEMOTE || cause == KVO_CAUSE_PROMOTE ||
+           cause == KVO_CAUSE_REWRITE || cause == KVO_CAUSE_REPAIR || cause == KVO_CAUSE_RECOVER;
 }
 
 ledger_balance ledger_balance_of(const ledger *l, unsigned account)
@@ -156,7 +156,7 @@ ledger_balance ledger_balance_of(const ledger *l, unsigned account)
         for (unsigned d = LEDGER_WRITE; d <= LEDGER_LEFT; d++)
             for (unsigned cause = 1; cause < KVO_CAUSE_COUNT; cause++) {
                 const ledger_cell *cell = &l->accounts[account].rows[t][d][cause];
-                int64_t sign = d == LEDGER_LEFT ? -1 : brings(d, cause) ? 1 : 0;
+                int64_t sign = d == LEDGER_LEFT ? -1 : brings(cause) ? 1 : 0;
                 b.blocks += sign * (int64_t)atomic_load_explicit(&cell->operations, memory_order_relaxed);
                 b.bytes += sign * (int64_t)atomic_load_explicit(&cell->bytes, memory_order_relaxed);
             }

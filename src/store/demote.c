@@ -58,10 +58,9 @@ static void demoted_ok(kvo_store *s, const demotion *d, unsigned to)
         ledger_count(&s->ledger, t->account, LEDGER_LIVES, 1);
         ledger_count(&s->ledger, t->account, LEDGER_LIFE_BYTES, bytes);
     }
-    do {
-        new = d->cause == KVO_CAUSE_DEMOTE ? life_add_delta(life, to) : life;
-        new &= ~LIFE_FLAG(life_repair_flag(to));
-    } while (!atomic_compare_exchange_weak(&r->life, &life, new));
+    new = d->cause == KVO_CAUSE_DEMOTE ? life_add_delta(life, to) : life;
+    new &= ~LIFE_FLAG(life_repair_flag(to));
+    word_store(&r->life, new); /* it changes under the lock alone */
     uint32_t delta = life_delta(new, to);
     KVO_ASSERT(delta <= 1 || !s->anchored); /* rule 6 */
     if (delta > atomic_load(&t->max_delta))

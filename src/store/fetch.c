@@ -381,7 +381,7 @@ static void publish(kvo_store *s, fetch_item *items, size_t count)
     store_unlock(s);
     for (size_t i = 0; i < count; i++) {
         fetch_item *item = &items[i];
-        if (item->how == FETCH_MEMORY && item->checked && item->from != item->tier && !s->exclusive)
+        if (item->how == FETCH_MEMORY && item->checked && !s->exclusive) /* promoted */
             store_unpin(s, item->record, item->from);
         else if ((item->how == FETCH_PROMOTE || item->how == FETCH_DIRECT) && item->status < 0)
             read_failed(s, item, item->status);

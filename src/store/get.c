@@ -215,13 +215,7 @@ static uint64_t pin_register(kvo_store *s, uint32_t record)
 static void deliver_pin(kvo_store *s, fetch_batch *batch, fetch_item *item)
 {
     kvo_pin *pin = &batch->pins[item->index];
-    /* No room above: what lies below has no address. */
-    if (item->how == FETCH_DIRECT || item->tier != 0) {
-        store_unpin(s, item->record, item->tier);
-        item->how = FETCH_DONE;
-        item->status = KVO_BUSY;
-        return;
-    }
+    KVO_ASSERT(item->how == FETCH_MEMORY && item->tier == 0); /* what lies below has no address: it is busy */
     const void *memory = tier_readable(s->tiers[0].io, copy_slot(word_load(&s->records[item->record].copy[0])));
     if (!item->checked) {
         uint8_t digest[16];

@@ -19,7 +19,7 @@ static void entry_free(kvo_store *s, uint32_t index)
     s->hold_free = index + 1;
     s->held--;
     uint64_t life = word_load(&s->records[record].life);
-    if (life_incarnation(life) == h->incarnation && life_has(life, LIFE_USED) && !held_by_any(s, record, h->incarnation))
+    if (life_incarnation(life) == h->incarnation && !held_by_any(s, record, h->incarnation))
         word_change(&s->records[record].life, LIFE_FLAG(LIFE_HELD), 0);
 }
 

@@ -19,8 +19,7 @@ typedef enum turn_end { TURN_MORE, TURN_BUSY, TURN_DONE } turn_end;
 static kvo_names names_part(const store_job *job, size_t first, size_t count)
 {
     kvo_names part = job->target.names;
-    size_t stride = part.stride_bytes ? part.stride_bytes : part.name_bytes;
-    part.first = (const uint8_t *)part.first + first * stride;
+    part.first = (const uint8_t *)part.first + first * part.stride_bytes;
     part.count = count;
     return part;
 }
@@ -37,14 +36,13 @@ static kvo_put_options put_part(const store_job *job, size_t first)
 {
     kvo_put_options o = job->put;
     const kvo_names *names = &job->target.names;
-    size_t stride = names->stride_bytes ? names->stride_bytes : names->name_bytes;
     uint32_t positions = job->queue->store->spaces[names->space].record->block_positions;
     o.level = KVO_SEALED;
     o.position += (uint32_t)first * (positions ? positions : 1);
     if (o.positions)
         o.positions += first;
     if (o.chained && first)
-        o.parent = (const uint8_t *)names->first + (first - 1) * stride;
+        o.parent = (const uint8_t *)names->first + (first - 1) * names->stride_bytes;
     if (o.parents)
         o.parents = (const uint8_t *)o.parents + first * o.parents_stride_bytes;
     return o;
@@ -494,13 +492,12 @@ bool store_jobs_wait(kvo_store *s, uint64_t deadline)
 /* One turn of a job. Under jobs.lock, which it lets go. */
 static void run(kvo_store *s, store_job *job)
 {
-    size_t left = job->again_count;
     uint64_t changes = atomic_load(&s->changes); /* what changes during the try is worth another */
     pthread_mutex_unlock(&s->jobs.lock);
     turn_end end = run_turn(job);
     pthread_mutex_lock(&s->jobs.lock);
     job->seen_changes = changes;
-    if (job->parked_ns && (end != TURN_BUSY || job->again_count < left)) /* the next one may have room too */
+    if (job->parked_ns && end != TURN_BUSY) /* the next one may have room too */
         s->jobs.release_ns = 0;
     if (end == TURN_DONE)
         store_job_report(s, job);

@@ -11,16 +11,6 @@
 
 static uint64_t smooth(uint64_t old, uint64_t new) { return old ? (3 * old + new) / 4 : new; }
 
-/* What the queue can hold, and not more than a quarter of the tier. */
-static uint32_t ahead_most(const store_tier *t)
-{
-    uint64_t slots = t->slots / 4;
-    if (slots < 1)
-        slots = 1;
-    uint32_t queue = place_batch(t->slots);
-    return slots < queue ? (uint32_t)slots : queue;
-}
-
 static void look_ahead(store_tier *t, uint64_t now)
 {
     uint64_t elapsed = now - t->looked_ns;
@@ -31,7 +21,7 @@ static void look_ahead(store_tier *t, uint64_t now)
         t->taken = 0;
     }
     uint64_t ahead = t->per_second * (2 * t->batch_ns / 1000u) / 1000000u + AHEAD_LEAST;
-    uint32_t most = ahead_most(t);
+    uint32_t most = place_batch(t->slots); /* what the queue can hold: a small part of the tier */
     t->ahead = ahead < most ? (uint32_t)ahead : most;
 }
 

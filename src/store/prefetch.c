@@ -4,14 +4,10 @@
 
 static void deliver_nothing(kvo_store *s, fetch_batch *batch, fetch_item *item)
 {
-    if (item->how == FETCH_DIRECT || item->tier != 0) {
-        item->status = KVO_BUSY;
-        item->later = true;
-    } else {
-        store_answer(s, item->record, &batch->answers[item->index]);
-        batch->answers[item->index].tier = (uint8_t)item->from;
-        item->status = KVO_OK;
-    }
+    KVO_ASSERT(item->how == FETCH_MEMORY && item->tier == 0); /* without room above it is busy, and not delivered */
+    store_answer(s, item->record, &batch->answers[item->index]);
+    batch->answers[item->index].tier = (uint8_t)item->from;
+    item->status = KVO_OK;
     store_unpin(s, item->record, item->tier);
     item->how = FETCH_DONE;
 }

@@ -306,10 +306,6 @@ static int fill_and_seal(kvo_store *s, uint32_t record, const kvo_segment *segme
     uint8_t digest[16] = {0};
     if (!s->ghost) {
         void *memory = store_fill_memory(s, record);
-        if (memory == NULL) {
-            store_abort(s, record);
-            return KVO_E_MEMORY;
-        }
         digest_gather(memory, segments, count, digest);
         atomic_fetch_add_explicit(&s->payload_copies, 1, memory_order_relaxed);
         store_zero_tail(memory, bytes);
@@ -392,7 +388,7 @@ static void put_one(kvo_store *s, store_inflow *in, const kvo_names *names, size
         }
         answer->status = fill_and_seal(s, record, segments, count, (uint32_t)bytes);
         answer->handle = handle; /* also if it is gone again: a level asked for then says so */
-        if (answer->status == KVO_STORED && store_by_handle(s, handle) == record)
+        if (store_by_handle(s, handle) == record)
             store_answer(s, record, answer);
     }
     store_count_put(s, answer->status);

@@ -179,9 +179,10 @@ static int found_slot(void *context, const tier_slot *slot)
             v->highest = slot->write_number;
         return found_live(v, slot);
     }
-    if (!slot->unfinished)
+    if (!slot->unfinished) {
         v->s->damaged++;
-    else if (slot->state == TIER_SLOT_BAD) {
+    } else {
+        KVO_ASSERT(slot->state == TIER_SLOT_BAD);
         v->s->unfinished++;
         store_stale_add(v->s, v->t->number, slot->slot, 0, false);
     }

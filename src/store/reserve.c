@@ -131,7 +131,7 @@ static void seal_one(kvo_store *s, store_inflow *in, const kvo_reservation *rese
         return;
     }
     answer->status = store_seal(s, record, 0);
-    if (answer->status == KVO_STORED && store_by_handle(s, reservation->handle) == record)
+    if (store_by_handle(s, reservation->handle) == record)
         store_answer(s, record, answer);
 }
 

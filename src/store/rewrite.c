@@ -177,12 +177,8 @@ static int hide(kvo_store *s, rewriting *w)
     while (status == KVO_OK && !life_has(word_load(&r->life), LIFE_DOOMED) && !(w->closed = close_copies(r)))
         if (w->deadline == 0 || !store_wait(s, w->deadline))
             status = KVO_BUSY;
-    if (life_has(word_load(&r->life), LIFE_DOOMED)) {
+    if (life_has(word_load(&r->life), LIFE_DOOMED))
         status = KVO_MISS;
-        if (w->closed)
-            reopen(r, KVO_TIERS_MAX);
-        w->closed = false;
-    }
     mark(r, true);
     store_unlock(s);
     return status;

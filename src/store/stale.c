@@ -122,10 +122,11 @@ void store_stale_forget(store_tier *t, uint32_t slot)
         table_drop(&t->stale, i);
 }
 
+/* Of a full table. */
 static void forget_void(store_tier *t)
 {
     for (uint32_t i = 0; i < t->stale.end; i++)
-        if (t->stale.entries[i].used && is_void(t, &t->stale.entries[i]))
+        if (is_void(t, &t->stale.entries[i]))
             table_drop(&t->stale, i);
 }
 

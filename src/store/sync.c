@@ -119,7 +119,7 @@ static void sync_add(kvo_store *s, syncing *y, kvo_handle handle, kvo_answer *an
 
 static bool stored(const kvo_answer *a)
 {
-    return a->handle && (a->status == KVO_STORED || a->status == KVO_EXISTS || a->status == KVO_OK);
+    return a->handle && (a->status == KVO_STORED || a->status == KVO_EXISTS);
 }
 
 int store_sync_answers(kvo_store *s, kvo_answer *answers, size_t count, int level, uint64_t deadline, bool *busy)

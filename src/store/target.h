@@ -28,10 +28,10 @@ bool target_next(kvo_store *s, target_cursor *cursor, target_hit *hit);
 /* Up to `most` at once; 0 at the end. */
 size_t target_take(kvo_store *s, target_cursor *cursor, target_hit *hits, size_t most);
 static inline bool target_listed(const kvo_target *t) { return t->by == KVO_BY_NAMES || t->by == KVO_BY_HANDLES; }
-/* Names or handles; 0 where it lists none. */
+/* How many it lists, if it does. */
 static inline size_t target_count(const kvo_target *t)
 {
-    return t->by == KVO_BY_NAMES ? t->names.count : t->by == KVO_BY_HANDLES ? t->handle_count : 0;
+    return t->by == KVO_BY_NAMES ? t->names.count : t->handle_count;
 }
 
 #endif

@@ -213,7 +213,7 @@ static void pages_out(writing *w)
 {
     for (uint32_t i = 0; i < w->filled; i++)
         disk_page_seal(&w->pages[i]);
-    if (w->filled && w->result == 0)
+    if (w->result == 0)
         w->result = disk_pages_write(w->d, w->d->checkpoint_file, (uint64_t)w->first * TIER_UNIT, w->pages,
                                      w->filled * TIER_UNIT);
     w->first += w->filled;

@@ -254,8 +254,8 @@ static segment_page judge_segment(const scan *s, uint32_t segment, const disk_se
     if (disk_page_whole(h) && memcmp(h->magic, DISK_MAGIC_SEGMENT, 7) == 0 &&
         (h->magic[7] != DISK_MAGIC_SEGMENT[7] || h->version != DISK_FORMAT_VERSION))
         return SEGMENT_OTHER;
-    if (!disk_page_whole(h) || memcmp(h->magic, DISK_MAGIC_SEGMENT, 8) != 0 || h->version != DISK_FORMAT_VERSION ||
-        h->segment != segment || memcmp(h->uuid, s->d->super.uuid, 16) != 0)
+    if (!disk_page_whole(h) || memcmp(h->magic, DISK_MAGIC_SEGMENT, 8) != 0 || h->segment != segment ||
+        memcmp(h->uuid, s->d->super.uuid, 16) != 0)
         return SEGMENT_DAMAGED;
     *now = (disk_segment_now){h->stride, h->epoch, true};
     return SEGMENT_GOOD;
