@@ -24,7 +24,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDERS = ["src/block", "src/index", "src/store", "src/ledger", "src/tier/disk"]
-SUITES = ["base", "block", "move", "store", "disk", "faults", "sim", "envs", "cases", "cli", "fuzz", "tools", "crash"]
+SUITES = ["base", "block", "move", "store", "disk", "faults", "edges", "sim", "envs", "cases", "cli", "fuzz", "tools",
+          "crash"]
 LEFT_OUT = {
     "cli_figures": "minutes of replays, which take the branches of cli_replay",
     "crash_kill": "who is killed counts nothing",
