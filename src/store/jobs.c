@@ -291,7 +291,7 @@ static turn_end run_level(store_job *job)
     size_t n = count - first < JOBS_SLICE_BLOCKS ? count - first : JOBS_SLICE_BLOCKS;
     for (size_t i = first; i < first + n; i++)
         job->answers[i].status = (int)job->again[i];
-    store_sync_answers(s, job->answers + first, n, KVO_WRITTEN, 0, &others);
+    store_sync_answers(s, n ? job->answers + first : NULL, n, KVO_WRITTEN, 0, &others);
     job->worth &= !others;
     job->next_block += n;
     if (job->next_block < count)
