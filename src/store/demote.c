@@ -122,14 +122,18 @@ static bool demotion_begin(kvo_store *s, demotion *d, unsigned to)
     *d->result = copy_valid(word_load(&r->copy[to])) ? KVO_OK : KVO_BUSY;
     if (copy_state(word_load(&r->copy[to])) != BLOCK_EMPTY)
         return false;
+    bool above = false;
     for (d->from = 0; d->from < to; d->from++) {
         uint64_t copy = word_load(&r->copy[d->from]);
+        above |= copy_state(copy) != BLOCK_EMPTY;
         while (copy_valid(copy) && !copy_moving(copy))
             if (atomic_compare_exchange_weak(&r->copy[d->from], &copy, copy | COPY_MOVING)) {
                 d->cause = demotion_cause(life, to);
                 return true;
             }
     }
+    if (!above) /* it lies below, and nobody waits for that to change */
+        *d->result = KVO_GONE;
     return false;
 }
 

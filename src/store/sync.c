@@ -13,7 +13,7 @@ static bool written(const kvo_store *s, uint32_t record)
     return false;
 }
 
-/* Of blocks that only memory holds: to the first persistent tier that has room for them. */
+/* Of blocks that only memory holds: to the first persistent tier below that has room for them. */
 static void write_memory(kvo_store *s, const uint32_t *records, size_t count, int *outcome)
 {
     uint32_t left[STORE_WINDOW];
@@ -22,7 +22,7 @@ static void write_memory(kvo_store *s, const uint32_t *records, size_t count, in
     store_demote(s, records, count, s->home, outcome);
     for (unsigned t = s->home + 1; t < s->tier_count; t++, n = 0) {
         for (size_t i = 0; s->tiers[t].persistent && i < count; i++)
-            if (outcome[i] == KVO_SHORT || outcome[i] == KVO_FULL) {
+            if (outcome[i] == KVO_SHORT || outcome[i] == KVO_FULL || outcome[i] == KVO_GONE) {
                 which[n] = i;
                 left[n++] = records[i];
             }

@@ -38,7 +38,7 @@ typedef struct batch {
     kvo_names names;
     kvo_memory memory;
     kvo_segment *segments;
-    uint8_t *payload;
+    uint8_t *list, *payload;
     kvo_answer *answers;
     size_t count, bytes;
 } batch;
@@ -46,6 +46,9 @@ typedef struct batch {
 static batch batch_of(uint64_t first, size_t count, size_t bytes)
 {
     batch b = {.names = names_of(first, count), .count = count, .bytes = bytes};
+    b.list = malloc(count * NAME_BYTES);
+    memcpy(b.list, b.names.first, count * NAME_BYTES);
+    b.names.first = b.list;
     b.payload = aligned_alloc(4096, (count * bytes + 4095) / 4096 * 4096);
     b.segments = calloc(count, sizeof *b.segments);
     b.answers = calloc(count, sizeof *b.answers);
@@ -59,6 +62,7 @@ static batch batch_of(uint64_t first, size_t count, size_t bytes)
 
 static void batch_free(batch *b)
 {
+    free(b->list);
     free(b->payload);
     free(b->segments);
     free(b->answers);
