@@ -243,7 +243,7 @@ static void a_directory_without_spaces_gets_them_unless_it_is_only_read(void **s
     close_store();
     options.flags = 0;
     bool opened = false;
-    for (unsigned n = 1; !opened; n++) { /* each call about small files fails once: the opening too, or they are there */
+    for (unsigned n = 1; !opened; n++) { /* one call about small files fails */
         char tiers[128];
         assert_true(n < 1000);
         snprintf(tiers, sizeof tiers, "disk:@0:16blk,fault:meta=eio@%u..%u+disk:@1:16blk", n, n);

@@ -350,8 +350,8 @@ static void blocks_of_no_length_follow_each_other(void **state)
     close_store();
 }
 
-/* Many blocks that found no room at once, or large ones: each round of tries is cut as the first one was. A ghost: their
-   bytes are only said. */
+/* Many blocks that found no room at once, or large ones: each round of tries is cut as the first one was. A ghost:
+   their bytes are only said. */
 static void held_up_and_let_go(size_t bytes)
 {
     enum { HELD = 50 };
