@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a system makes of a byte turned over, a file cut short, a file of zeros, and of a kill -9 right after its put. */
+/* What a system makes of a byte turned over, a file cut short, a file of zeros, a kill -9 right after its put. */
 #include "peer.h"
 
 #include <fcntl.h>
@@ -148,7 +148,8 @@ void fault(const peer_ops *ops, const char *name)
     }
     (void)waitpid(child, &status, 0);
     (void)snprintf(run.answer, PEER_ANSWER,
-                   "{\"blocks\": %d, \"opened\": %s, \"right\": %d, \"wrong\": %d, \"miss\": %d, \"error\": %d, \"signal\": %d}",
+                   "{\"blocks\": %d, \"opened\": %s, \"right\": %d, \"wrong\": %d, \"miss\": %d, \"error\": "
+                   "%d, \"signal\": %d}",
                    FAULT_BLOCKS, o->opened ? "true" : "false", o->right, o->wrong, o->miss, o->error,
                    WIFSIGNALED(status) ? WTERMSIG(status) : 0);
 }

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what bench/peers builds against and runs on this Debian machine; `make test` needs none of it.
 set -eu
-needed="liblmdb-dev librocksdb-dev redis-server libhiredis-dev liburing-dev libibverbs1 libnuma1 libcurl4 python3-venv binutils"
+needed="liblmdb-dev librocksdb-dev redis-server libhiredis-dev liburing-dev libibverbs1 libnuma1 libcurl4 python3-venv
+    binutils"
 
 lacking=
 for package in $needed; do
@@ -13,7 +14,7 @@ if [ "$(id -u)" != 0 ]; then
     echo "bench-peers: not root; run this first: sudo apt-get install -y$lacking" >&2
     exit 1
 fi
-# A server that the package starts by itself is of no use here: the benchmark starts its own, and no policy file is left.
+# RUNLEVEL: the server that a package would start is of no use here, the benchmark starts its own.
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1

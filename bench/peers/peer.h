@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One way to keep blocks, as the benchmark sees it. Names are 32 bytes, a call hands over up to PEER_BATCH blocks of one
- * size. A system that has no such call is called once a block.
+ * One way to keep blocks, as the benchmark sees it. Names are 32 bytes, a call hands over up to PEER_BATCH blocks of
+ * one size. A system that has no such call is called once a block.
  */
 #ifndef PEER_H
 #define PEER_H
@@ -32,13 +32,15 @@ typedef struct peer_ops {
     int (*put)(void *peer, const uint8_t *keys, const void *const *blocks, size_t count, size_t bytes);
     int (*sync)(void *peer); /* until all that was put is on the device; NULL: there is no such call */
     /* results[i]: PEER_FOUND, PEER_MISS, PEER_ERROR */
-    void (*get)(void *peer, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes, int *results);
+    void (*get)(void *peer, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes,
+                int *results);
     int (*writer)(void *peer); /* the process whose bytes count; NULL: ours */
-    int (*empty)(void *peer);  /* of a system with memory of its own: drops all blocks, keeps the memory; 0, or -1 */
+    int (*empty)(
+        void *peer); /* of a system with memory of its own: drops all blocks, keeps the memory; 0, or -1 */
 } peer_ops;
 
 extern const peer_ops peer_memcpy, peer_raw, peer_file, peer_lmdb, peer_rocksdb, peer_redis, peer_kvonce_disk,
-    peer_kvonce_memory, peer_kvonce_both;
+    peer_kvonce_threads, peer_kvonce_memory, peer_kvonce_both;
 
 /* ---- For peers.c and its parts: the blocks, the place, one system opened ---- */
 
@@ -69,7 +71,8 @@ void run_fill(uint8_t *blocks, size_t size, size_t count);
 uint8_t *run_memory(size_t bytes);
 const char *run_place(void); /* a directory, empty */
 void run_each_file(const char *path, void (*call)(const char *file, void *context), void *context);
-void run_make_cold(const char *path); /* out of the page cache; of a file system in memory nothing can leave it */
+void run_make_cold(
+    const char *path); /* out of the page cache; of a file system in memory nothing can leave it */
 void run_open(peer_session *s);
 void run_put(peer_session *s, size_t first); /* one batch */
 int run_sync(const peer_session *s);         /* its own sync or, where it has none, that of the file system */

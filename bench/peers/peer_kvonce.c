@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kvonce: a disk tier alone, memory alone, and memory above a disk. */
+/* kvonce: a disk tier alone, by the engine that it chooses and by threads; memory alone; memory above a disk. */
 #include "peer.h"
 
 #include <kvonce.h>
@@ -12,7 +12,7 @@ typedef struct ours {
     int level;
 } ours;
 
-enum { MEMORY = 1, DISK = 2 };
+enum { MEMORY = 1, DISK = 2, THREADS = 4 };
 
 static void *open_tiers(const peer_place *place, int tiers_wanted, char error[256])
 {
@@ -21,18 +21,21 @@ static void *open_tiers(const peer_place *place, int tiers_wanted, char error[25
     kvo_options options = KVO_OPTIONS_INIT;
     kvo_space_config config = KVO_SPACE_CONFIG_INIT;
     kvo_error why = {{0}};
-    int n = (tiers_wanted & MEMORY) != 0 ? snprintf(tiers, sizeof tiers, "dram:%zublk", place->blocks + 8) : 0;
+    int n =
+        (tiers_wanted & MEMORY) != 0 ? snprintf(tiers, sizeof tiers, "dram:%zublk", place->blocks + 8) : 0;
     if ((tiers_wanted & DISK) != 0) {
-        (void)snprintf(tiers + n, sizeof tiers - (size_t)n, "%sdisk:%s:%zublk", n != 0 ? "," : "", place->directory,
-                       place->blocks + 64);
+        (void)snprintf(tiers + n, sizeof tiers - (size_t)n, "%sdisk:%s:%zublk", n != 0 ? "," : "",
+                       place->directory, place->blocks + 8);
     }
     options.block_bytes = place->block_bytes;
+    options.io_engine = (tiers_wanted & THREADS) != 0 ? KVO_IO_THREADS : KVO_IO_AUTO;
     o->level = (tiers_wanted & MEMORY) != 0 ? KVO_SEALED : KVO_WRITTEN;
     config.label = "peers";
     config.model = "peers";
     config.block_positions = 16;
     config.block_bytes_max = place->block_bytes;
-    if (kvo_open(tiers, &options, &o->store, &why) != KVO_OK || kvo_space_open(o->store, &config, &o->space, &why) != KVO_OK) {
+    if (kvo_open(tiers, &options, &o->store, &why) != KVO_OK ||
+        kvo_space_open(o->store, &config, &o->space, &why) != KVO_OK) {
         (void)snprintf(error, 256, "%.250s", why.text);
         (void)kvo_close(o->store, 0);
         free(o);
@@ -44,6 +47,11 @@ static void *open_tiers(const peer_place *place, int tiers_wanted, char error[25
 static void *disk_open(const peer_place *place, char error[256])
 {
     return open_tiers(place, DISK, error);
+}
+
+static void *threads_open(const peer_place *place, char error[256])
+{
+    return open_tiers(place, DISK | THREADS, error);
 }
 
 static void *memory_open(const peer_place *place, char error[256])
@@ -93,7 +101,8 @@ static int ours_sync(void *peer)
     return kvo_sync(((ours *)peer)->store, &all, KVO_SAFE, KVO_FOREVER, NULL) == KVO_OK ? 0 : -1;
 }
 
-static void ours_get(void *peer, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes, int *results)
+static void ours_get(void *peer, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes,
+                     int *results)
 {
     ours *o = peer;
     kvo_segment segments[PEER_BATCH];
@@ -105,10 +114,10 @@ static void ours_get(void *peer, const uint8_t *keys, void *const *blocks, size_
     kvo_names names = names_of(o, keys, count);
     int status = kvo_get(o->store, &names, &memory, NULL, answers);
     for (size_t i = 0; i < count; i++) {
-        results[i] = status != KVO_OK                      ? PEER_ERROR
-                     : answers[i].status == KVO_OK         ? PEER_FOUND
-                     : answers[i].status == KVO_MISS       ? PEER_MISS
-                                                           : PEER_ERROR;
+        results[i] = status != KVO_OK                ? PEER_ERROR
+                     : answers[i].status == KVO_OK   ? PEER_FOUND
+                     : answers[i].status == KVO_MISS ? PEER_MISS
+                                                     : PEER_ERROR;
     }
 }
 
@@ -118,12 +127,47 @@ static int ours_empty(void *peer)
     return kvo_remove(((ours *)peer)->store, &all, KVO_SEALED, KVO_FOREVER, NULL, NULL) == KVO_OK ? 0 : -1;
 }
 
-const peer_ops peer_kvonce_disk = {
-    "kvonce, disk", "the disk tier's file, which survives the process; sync: flushed", "name, generation and a digest of every byte",
-    1, disk_open, ours_close, ours_put, ours_sync, ours_get, NULL, NULL};
-const peer_ops peer_kvonce_memory = {
-    "kvonce, memory", "nothing: gone with the process", "name, generation and a digest of every byte",
-    0, memory_open, ours_close, ours_put, NULL, ours_get, NULL, ours_empty};
-const peer_ops peer_kvonce_both = {
-    "kvonce, memory above disk", "memory, written below soon after; sync: written and flushed",
-    "name, generation and a digest of every byte", 1, both_open, ours_close, ours_put, ours_sync, ours_get, NULL, ours_empty};
+const peer_ops peer_kvonce_disk = {"kvonce, disk",
+                                   "the disk tier's file, which survives the process; sync: flushed",
+                                   "name, generation and a digest of every byte",
+                                   1,
+                                   disk_open,
+                                   ours_close,
+                                   ours_put,
+                                   ours_sync,
+                                   ours_get,
+                                   NULL,
+                                   NULL};
+const peer_ops peer_kvonce_threads = {"kvonce, disk by threads",
+                                      "as kvonce, disk",
+                                      "name, generation and a digest of every byte",
+                                      1,
+                                      threads_open,
+                                      ours_close,
+                                      ours_put,
+                                      ours_sync,
+                                      ours_get,
+                                      NULL,
+                                      NULL};
+const peer_ops peer_kvonce_memory = {"kvonce, memory",
+                                     "nothing: gone with the process",
+                                     "name, generation and a digest of every byte",
+                                     0,
+                                     memory_open,
+                                     ours_close,
+                                     ours_put,
+                                     NULL,
+                                     ours_get,
+                                     NULL,
+                                     ours_empty};
+const peer_ops peer_kvonce_both = {"kvonce, memory above disk",
+                                   "memory, written below soon after; sync: written and flushed",
+                                   "name, generation and a digest of every byte",
+                                   1,
+                                   both_open,
+                                   ours_close,
+                                   ours_put,
+                                   ours_sync,
+                                   ours_get,
+                                   NULL,
+                                   ours_empty};

@@ -59,7 +59,8 @@ static int memory_put(void *peer, const uint8_t *keys, const void *const *blocks
     return 0;
 }
 
-static void memory_get(void *peer, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes, int *results)
+static void memory_get(void *peer, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes,
+                       int *results)
 {
     arena *a = peer;
     for (size_t i = 0; i < count; i++) {
@@ -68,8 +69,12 @@ static void memory_get(void *peer, const uint8_t *keys, void *const *blocks, siz
     }
 }
 
-const peer_ops peer_memcpy = {"memcpy", "nothing: gone with the process", "nothing", 0, memory_open, memory_close, memory_put,
-                              NULL, memory_get, NULL, NULL};
+const peer_ops peer_memcpy = {"memcpy",    "nothing: gone with the process",
+                              "nothing",   0,
+                              memory_open, memory_close,
+                              memory_put,  NULL,
+                              memory_get,  NULL,
+                              NULL};
 
 /* ---- one file, O_DIRECT where the file system has it, a batch in flight ---- */
 
@@ -114,7 +119,8 @@ static void raw_close(void *peer)
 }
 
 /* Sends the batch and waits for all of it; results[i]: PEER_FOUND or PEER_ERROR. */
-static void raw_batch(raw *r, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes, int writes, int *results)
+static void raw_batch(raw *r, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes,
+                      int writes, int *results)
 {
     for (size_t i = 0; i < count; i++) {
         struct io_uring_sqe *sqe = io_uring_get_sqe(&r->ring);
@@ -152,13 +158,23 @@ static int raw_sync(void *peer)
     return fdatasync(((raw *)peer)->file);
 }
 
-static void raw_get(void *peer, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes, int *results)
+static void raw_get(void *peer, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes,
+                    int *results)
 {
     raw_batch(peer, keys, blocks, count, bytes, 0, results);
 }
 
-const peer_ops peer_raw = {"raw O_DIRECT file", "the device, or its cache; sync: fdatasync", "nothing", 1, raw_open,
-                           raw_close, raw_put, raw_sync, raw_get, NULL, NULL};
+const peer_ops peer_raw = {"raw O_DIRECT file",
+                           "the device, or its cache; sync: fdatasync",
+                           "nothing",
+                           1,
+                           raw_open,
+                           raw_close,
+                           raw_put,
+                           raw_sync,
+                           raw_get,
+                           NULL,
+                           NULL};
 
 /* ---- a file a block, renamed into place ---- */
 
@@ -236,19 +252,29 @@ static int read_one(files *f, const uint8_t *key, uint8_t *at, size_t bytes)
     if (file < 0) {
         return errno == ENOENT ? PEER_MISS : PEER_ERROR;
     }
-    for (ssize_t n = 1; n > 0 && have < bytes; have += n > 0 ? (size_t)n : 0) {
+    for (ssize_t n = 1; n > 0 && have<bytes; have += n> 0 ? (size_t)n : 0) {
         n = read(file, at + have, bytes - have);
     }
     (void)close(file);
     return have == bytes ? PEER_FOUND : PEER_ERROR;
 }
 
-static void file_get(void *peer, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes, int *results)
+static void file_get(void *peer, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes,
+                     int *results)
 {
     for (size_t i = 0; i < count; i++) {
         results[i] = read_one(peer, keys + i * PEER_KEY, blocks[i], bytes);
     }
 }
 
-const peer_ops peer_file = {"a file a block", "the page cache, renamed into place; sync: syncfs", "the length", 1,
-                            file_open, file_close, file_put, file_sync, file_get, NULL, NULL};
+const peer_ops peer_file = {"a file a block",
+                            "the page cache, renamed into place; sync: syncfs",
+                            "the length",
+                            1,
+                            file_open,
+                            file_close,
+                            file_put,
+                            file_sync,
+                            file_get,
+                            NULL,
+                            NULL};

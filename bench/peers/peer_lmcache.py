@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LMCache 0.5: its memory (L1) through StorageManager, and three of its adapters below that (L2) by their own interface.
+"""LMCache 0.5: its memory (L1) through StorageManager, and three of its adapters (L2) by their own interface.
 
-An adapter is driven as LMCache's own benchmark does: submit, wait for the event descriptor, fetch the result. A get is a
-look-up and a load. The blocks lie where L1 would have them, so no copy into or out of L1 is counted for an adapter.
+An adapter is driven as LMCache's own benchmark does: submit, wait for the event descriptor, fetch the result. A
+get is a look-up and a load. The blocks lie where L1 would have them: no copy into or out of L1 is counted.
 """
 
 import os
@@ -14,7 +14,7 @@ from serve import ERROR, FOUND, MISS, GiveUp, libc
 
 os.environ.setdefault("LMCACHE_LOG_LEVEL", "ERROR")
 
-sys.setdlopenflags(os.RTLD_LAZY) # see stand_ins.py
+sys.setdlopenflags(os.RTLD_LAZY)  # see stand_ins.py
 
 import torch  # noqa: E402
 from lmcache.v1.distributed import config as lm_config  # noqa: E402
@@ -39,13 +39,25 @@ def layout(size):
 def objects(memory, size, count):
     """LMCache's objects over memory that is there already."""
     flat = torch.frombuffer(memory.map, dtype=torch.uint8)
-    return [TensorMemoryObj(flat[i * size:(i + 1) * size],
-                            MemoryObjMetadata(shape=torch.Size([size]), dtype=torch.uint8, address=i * size, phy_size=size,
-                                              ref_count=1, fmt=MemoryFormat.KV_2LTD), None) for i in range(count)]
+    return [
+        TensorMemoryObj(
+            flat[i * size : (i + 1) * size],
+            MemoryObjMetadata(
+                shape=torch.Size([size]),
+                dtype=torch.uint8,
+                address=i * size,
+                phy_size=size,
+                ref_count=1,
+                fmt=MemoryFormat.KV_2LTD,
+            ),
+            None,
+        )
+        for i in range(count)
+    ]
 
 
 class Adapter:
-    persistent = True
+    persistent = alone = True
 
     def __init__(self, directory, size, count, source, window):
         self.keys = [key(i) for i in range(count)]
@@ -67,15 +79,17 @@ class Adapter:
                 return result
 
     def put(self, first, n):
-        task = self.adapter.submit_store_task(self.keys[first:first + n], self.source[first:first + n])
+        task = self.adapter.submit_store_task(self.keys[first : first + n], self.source[first : first + n])
         done = self.wait(self.adapter.get_store_event_fd(), lambda: self.adapter.pop_completed_store_tasks().get(task))
         if not done.is_successful():
             raise GiveUp("a put failed")
 
     def get(self, first, n):
-        keys, into = self.keys[first:first + n], self.window[:n]
+        keys, into = self.keys[first : first + n], self.window[:n]
         task = self.adapter.submit_lookup_and_lock_task(keys, self.lookup_layout)
-        found = self.wait(self.adapter.get_lookup_and_lock_event_fd(), lambda: self.adapter.query_lookup_and_lock_result(task))
+        found = self.wait(
+            self.adapter.get_lookup_and_lock_event_fd(), lambda: self.adapter.query_lookup_and_lock_result(task)
+        )
         task = self.adapter.submit_load_task(keys, into)
         loaded = self.wait(self.adapter.get_load_event_fd(), lambda: self.adapter.query_load_result(task))
         self.adapter.submit_unlock(keys)
@@ -90,7 +104,9 @@ class Adapter:
 
 class Fs(Adapter):
     name = "LMCache fs"
-    durability = "the page cache, a file a block, renamed into place; no call waits for the disk; sync: the benchmark's syncfs"
+    durability = (
+        "the page cache, a file a block, renamed into place; no call waits for the disk; sync: the benchmark's syncfs"
+    )
     checks = "the length"
 
     def config(self, directory, size, count):
@@ -108,8 +124,10 @@ class FsNative(Adapter):
 
 class RawBlock(Adapter):
     name = "LMCache raw_block"
-    durability = ("a file that is there before, O_DIRECT on the disk, the page cache in memory; its index is written when it is closed "
-                  "or idle; no call waits for the disk; sync: the benchmark's syncfs")
+    durability = (
+        "a file that is there before, O_DIRECT on the disk; its index is written when it is closed "
+        "or idle; no call waits for the disk; sync: the benchmark's syncfs"
+    )
     checks = "nothing of the payload"
 
     def config(self, directory, size, count):
@@ -117,8 +135,13 @@ class RawBlock(Adapter):
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         os.posix_fallocate(file, 0, index + (count + 64) * slot)
         os.close(file)
-        return self.made("raw_block", device_path=path, slot_bytes=slot, meta_total_bytes=index,
-                         use_odirect=not serve.is_tmpfs(directory))
+        return self.made(
+            "raw_block",
+            device_path=path,
+            slot_bytes=slot,
+            meta_total_bytes=index,
+            use_odirect=not serve.is_tmpfs(directory),
+        )
 
 
 class L1:
@@ -126,16 +149,18 @@ class L1:
     durability = "nothing: gone with the process"
     checks = "nothing"
     persistent = False
+    alone = True
 
     def __init__(self, directory, size, count, source, window):
         gigabytes = (source.size + (64 << 20)) / 2**30
-        self.manager = StorageManager(lm_config.parse_args(
-            ["--l1-size-gb", str(gigabytes), "--no-l1-use-lazy", "--eviction-policy", "noop"]))
+        self.manager = StorageManager(
+            lm_config.parse_args(["--l1-size-gb", str(gigabytes), "--no-l1-use-lazy", "--eviction-policy", "noop"])
+        )
         self.keys, self.layout, self.size = [key(i) for i in range(count)], layout(size), size
         self.source, self.window = source, window
 
     def put(self, first, n):
-        keys = self.keys[first:first + n]
+        keys = self.keys[first : first + n]
         reserved = self.manager.reserve_write(keys, self.layout)
         if len(reserved) != n:
             raise GiveUp("a put failed")
@@ -144,7 +169,7 @@ class L1:
         self.manager.finish_write(keys)
 
     def get(self, first, n):
-        keys = self.keys[first:first + n]
+        keys = self.keys[first : first + n]
         handle = self.manager.submit_prefetch_task(PrefetchTaskSpec([GroupedObjectKeys(keys, 0, self.layout)]))
         if not self.manager.wait_prefetch_status(handle, SECONDS):
             raise GiveUp("no answer within %d s" % SECONDS)

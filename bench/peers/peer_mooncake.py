@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mooncake's store: the client's own segment holds the blocks, or another process's, which is reached by TCP over loopback.
+"""Mooncake's store: the client's own segment holds the blocks, or another process's, reached by TCP over loopback.
 
 A master on loopback knows where they lie. Memory of the client is registered; calls hand over a batch.
 """
@@ -15,7 +15,7 @@ import time
 import serve
 from serve import ERROR, FOUND, MISS, GiveUp, libc
 
-MISSING = -704 # mooncake's code for a key that is not there
+MISSING = -704  # mooncake's code for a key that is not there
 SECONDS = 30
 
 
@@ -37,9 +37,18 @@ def start_master():
     port, metrics = free_ports(2)
     program = shutil.which("mooncake_master", path=os.path.dirname(sys.executable))
     master = subprocess.Popen(
-        [program, "--rpc_address=127.0.0.1", "--rpc_port=%d" % port, "--metrics_host=127.0.0.1", "--metrics_port=%d" % metrics,
-         "--eviction_high_watermark_ratio=1.0"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent)
+        [
+            program,
+            "--rpc_address=127.0.0.1",
+            "--rpc_port=%d" % port,
+            "--metrics_host=127.0.0.1",
+            "--metrics_port=%d" % metrics,
+            "--eviction_high_watermark_ratio=1.0",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=die_with_parent,
+    )
     for _ in range(SECONDS * 100):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -50,6 +59,7 @@ def start_master():
 
 def start_client(master, segment):
     from mooncake.store import MooncakeDistributedStore
+
     client = MooncakeDistributedStore()
     status = client.setup("127.0.0.1", "P2PHANDSHAKE", segment, 64 << 20, "tcp", "", master)
     if status != 0:
@@ -91,12 +101,12 @@ class Mooncake:
 
     def put(self, first, n):
         places = [self.source.address + i * self.size for i in range(first, first + n)]
-        if any(self.client.batch_put_from(self.keys[first:first + n], places, [self.size] * n)):
+        if any(self.client.batch_put_from(self.keys[first : first + n], places, [self.size] * n)):
             raise GiveUp("a put failed")
 
     def get(self, first, n):
         places = [self.window.address + i * self.size for i in range(n)]
-        got = self.client.batch_get_into(self.keys[first:first + n], places, [self.size] * n)
+        got = self.client.batch_get_into(self.keys[first : first + n], places, [self.size] * n)
         return [FOUND if bytes_read == self.size else MISS if bytes_read == MISSING else ERROR for bytes_read in got]
 
     def empty(self):
@@ -113,11 +123,13 @@ class Mooncake:
 class InProcess(Mooncake):
     name = "Mooncake, in process"
     remote = False
+    alone = True
 
 
 class Loopback(Mooncake):
     name = "Mooncake, TCP loopback"
     remote = True
+    alone = False
 
 
 if __name__ == "__main__":

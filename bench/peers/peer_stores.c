@@ -27,7 +27,9 @@ static int lmdb_begin(lmdb *l, const peer_place *place)
 {
     MDB_txn *txn;
     int r = mdb_env_create(&l->env);
-    r = r != 0 ? r : mdb_env_set_mapsize(l->env, (place->block_bytes + 8192) * (place->blocks + 64) + (64u << 20));
+    r = r != 0
+            ? r
+            : mdb_env_set_mapsize(l->env, (place->block_bytes + 8192) * (place->blocks + 64) + (64u << 20));
     r = r != 0 ? r : mdb_env_open(l->env, place->directory, MDB_NOSYNC, 0600);
     r = r != 0 ? r : mdb_txn_begin(l->env, NULL, 0, &txn);
     if (r == 0) {
@@ -64,7 +66,8 @@ static int lmdb_put(void *peer, const uint8_t *keys, const void *const *blocks, 
     MDB_txn *txn;
     int r = mdb_txn_begin(l->env, NULL, 0, &txn);
     for (size_t i = 0; r == 0 && i < count; i++) {
-        MDB_val key = {PEER_KEY, (void *)(uintptr_t)(keys + i * PEER_KEY)}, value = {bytes, (void *)(uintptr_t)blocks[i]};
+        MDB_val key = {PEER_KEY, (void *)(uintptr_t)(keys + i * PEER_KEY)},
+                value = {bytes, (void *)(uintptr_t)blocks[i]};
         r = mdb_put(txn, l->dbi, &key, &value, 0);
     }
     return r == 0 ? mdb_txn_commit(txn) : -1;
@@ -75,7 +78,8 @@ static int lmdb_sync(void *peer)
     return mdb_env_sync(((lmdb *)peer)->env, 1);
 }
 
-static void lmdb_get(void *peer, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes, int *results)
+static void lmdb_get(void *peer, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes,
+                     int *results)
 {
     lmdb *l = peer;
     MDB_txn *txn;
@@ -83,7 +87,9 @@ static void lmdb_get(void *peer, const uint8_t *keys, void *const *blocks, size_
     for (size_t i = 0; i < count; i++) {
         MDB_val key = {PEER_KEY, (void *)(uintptr_t)(keys + i * PEER_KEY)}, value;
         int one = r != 0 ? r : mdb_get(txn, l->dbi, &key, &value);
-        results[i] = one == MDB_NOTFOUND ? PEER_MISS : one != 0 || value.mv_size != bytes ? PEER_ERROR : PEER_FOUND;
+        results[i] = one == MDB_NOTFOUND                  ? PEER_MISS
+                     : one != 0 || value.mv_size != bytes ? PEER_ERROR
+                                                          : PEER_FOUND;
         if (results[i] == PEER_FOUND) {
             memcpy(blocks[i], value.mv_data, bytes);
         }
@@ -93,8 +99,13 @@ static void lmdb_get(void *peer, const uint8_t *keys, void *const *blocks, size_
     }
 }
 
-const peer_ops peer_lmdb = {"LMDB", "the page cache, one transaction a call (MDB_NOSYNC); sync: mdb_env_sync", "nothing", 1,
-                            lmdb_open, lmdb_close, lmdb_put, lmdb_sync, lmdb_get, NULL, NULL};
+const peer_ops peer_lmdb = {
+    "LMDB",    "the page cache, one transaction a call (MDB_NOSYNC); sync: mdb_env_sync",
+    "nothing", 1,
+    lmdb_open, lmdb_close,
+    lmdb_put,  lmdb_sync,
+    lmdb_get,  NULL,
+    NULL};
 
 /* ---- RocksDB, large values in blob files ---- */
 
@@ -163,7 +174,8 @@ static int rocks_sync(void *peer)
     return failed ? -1 : 0;
 }
 
-static void rocks_get(void *peer, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes, int *results)
+static void rocks_get(void *peer, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes,
+                      int *results)
 {
     rocks *r = peer;
     for (size_t i = 0; i < count; i++) {
@@ -172,7 +184,10 @@ static void rocks_get(void *peer, const uint8_t *keys, void *const *blocks, size
             rocksdb_get_pinned(r->db, r->read, (const char *)keys + i * PEER_KEY, PEER_KEY, &why);
         size_t length = 0;
         const char *at = value != NULL ? rocksdb_pinnableslice_value(value, &length) : NULL;
-        results[i] = why != NULL ? PEER_ERROR : at == NULL ? PEER_MISS : length != bytes ? PEER_ERROR : PEER_FOUND;
+        results[i] = why != NULL       ? PEER_ERROR
+                     : at == NULL      ? PEER_MISS
+                     : length != bytes ? PEER_ERROR
+                                       : PEER_FOUND;
         if (results[i] == PEER_FOUND) {
             memcpy(blocks[i], at, bytes);
         }
@@ -184,8 +199,16 @@ static void rocks_get(void *peer, const uint8_t *keys, void *const *blocks, size
 }
 
 const peer_ops peer_rocksdb = {"RocksDB BlobDB",
-                               "the page cache, by its log; sync: the log is flushed", "CRC32C of what is read from blob files", 1,
-                               rocks_open, rocks_close, rocks_put, rocks_sync, rocks_get, NULL, NULL};
+                               "the page cache, by its log; sync: the log is flushed",
+                               "CRC32C of what is read from blob files",
+                               1,
+                               rocks_open,
+                               rocks_close,
+                               rocks_put,
+                               rocks_sync,
+                               rocks_get,
+                               NULL,
+                               NULL};
 
 /* ---- Redis, with an append-only file that the kernel writes when it likes ---- */
 
@@ -208,8 +231,9 @@ static pid_t start_server(const peer_place *place, const char *socket)
         int null = open("/dev/null", O_RDWR);
         (void)dup2(null, 1);
         (void)dup2(null, 2);
-        (void)execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", socket, "--dir", place->directory, "--save",
-                     "", "--appendonly", "yes", "--appendfsync", "no", "--proto-max-bulk-len", "512mb", (char *)NULL);
+        (void)execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", socket, "--dir",
+                     place->directory, "--save", "", "--appendonly", "yes", "--appendfsync", "no",
+                     "--proto-max-bulk-len", "512mb", (char *)NULL);
         _exit(127);
     }
     return child;
@@ -274,11 +298,13 @@ static int redis_put(void *peer, const uint8_t *keys, const void *const *blocks,
     redis *r = peer;
     int failed = 0;
     for (size_t i = 0; i < count; i++) {
-        (void)redisAppendCommand(r->context, "SET %b %b", keys + i * PEER_KEY, (size_t)PEER_KEY, blocks[i], bytes);
+        (void)redisAppendCommand(r->context, "SET %b %b", keys + i * PEER_KEY, (size_t)PEER_KEY, blocks[i],
+                                 bytes);
     }
     for (size_t i = 0; i < count; i++) {
         redisReply *reply = NULL;
-        failed = redisGetReply(r->context, (void **)&reply) != REDIS_OK || reply->type != REDIS_REPLY_STATUS || failed;
+        failed = redisGetReply(r->context, (void **)&reply) != REDIS_OK ||
+                 reply->type != REDIS_REPLY_STATUS || failed;
         if (reply != NULL) {
             freeReplyObject(reply);
         }
@@ -286,7 +312,8 @@ static int redis_put(void *peer, const uint8_t *keys, const void *const *blocks,
     return failed ? -1 : 0;
 }
 
-static void redis_get(void *peer, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes, int *results)
+static void redis_get(void *peer, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes,
+                      int *results)
 {
     redis *r = peer;
     for (size_t i = 0; i < count; i++) {
@@ -307,7 +334,16 @@ static int redis_writer(void *peer)
     return ((redis *)peer)->server;
 }
 
-const peer_ops peer_redis = {"Redis, unix socket",
-                             "the server's memory and, by the append-only file, the page cache; no call waits for the disk "
-                             "(7.0); sync: the benchmark's syncfs",
-                             "nothing", 1, redis_open, redis_stop, redis_put, NULL, redis_get, redis_writer, NULL};
+const peer_ops peer_redis = {
+    "Redis, unix socket",
+    "the server's memory and, by the append-only file, the page cache; no call waits for the disk "
+    "(7.0); sync: the benchmark's syncfs",
+    "nothing",
+    1,
+    redis_open,
+    redis_stop,
+    redis_put,
+    NULL,
+    redis_get,
+    redis_writer,
+    NULL};

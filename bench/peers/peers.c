@@ -28,9 +28,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const peer_ops *const systems[] = {&peer_memcpy,      &peer_raw,           &peer_file,
-                                          &peer_lmdb,        &peer_rocksdb,       &peer_redis,
-                                          &peer_kvonce_disk, &peer_kvonce_memory, &peer_kvonce_both};
+static const peer_ops *const systems[] = {
+    &peer_memcpy, &peer_raw,         &peer_file,           &peer_lmdb,          &peer_rocksdb,
+    &peer_redis,  &peer_kvonce_disk, &peer_kvonce_threads, &peer_kvonce_memory, &peer_kvonce_both};
 enum { SYSTEMS = sizeof systems / sizeof systems[0] };
 enum { BLOCK_MAX = 8 << 20 };
 
@@ -195,8 +195,10 @@ static void print_systems(void)
 {
     for (size_t i = 0; i < SYSTEMS; i++) {
         const peer_ops *ops = systems[i];
-        printf("{\"system\": \"%s\", \"durability\": \"%s\", \"checks\": \"%s\", \"persistent\": %s}\n", ops->name, ops->durability,
-               ops->checks, ops->persistent ? "true" : "false");
+        printf("{\"system\": \"%s\", \"durability\": \"%s\", \"checks\": \"%s\", \"persistent\": %s, "
+               "\"alone\": %s}\n",
+               ops->name, ops->durability, ops->checks, ops->persistent ? "true" : "false",
+               ops->writer == NULL ? "true" : "false");
     }
     printf("{\"ready\": true}\n");
     (void)fflush(stdout);
@@ -240,7 +242,8 @@ static void obey(const char *verb, const char *what, const peer_ops *ops)
     int status = 0;
     (void)waitpid(child, &status, 0);
     if (WIFSIGNALED(status)) {
-        (void)snprintf(run.answer, PEER_ANSWER, "{\"missing\": \"its process died of signal %d\"}", WTERMSIG(status));
+        (void)snprintf(run.answer, PEER_ANSWER, "{\"missing\": \"its process died of signal %d\"}",
+                       WTERMSIG(status));
     }
     printf("%s\n", run.answer);
     (void)fflush(stdout);
@@ -280,7 +283,8 @@ int main(int argc, char **argv)
             continue;
         }
         const peer_ops *ops = find(line + at);
-        if (ops == NULL || run.directory == NULL || (strcmp(verb, "measure") == 0 && (atol(what) < 4096 || atol(what) > BLOCK_MAX))) {
+        if (ops == NULL || run.directory == NULL ||
+            (strcmp(verb, "measure") == 0 && (atol(what) < 4096 || atol(what) > BLOCK_MAX))) {
             return 2;
         }
         obey(verb, what, ops);

@@ -10,11 +10,23 @@ import figures
 SIZE = 5 << 20
 OURS = "kvonce, disk"
 PLACES = {"memory": "a file system in memory", "disk": "the disk"}
-COLUMNS = {"put": "put", "put_sync": "put and sync", "get_warm": "get warm", "get_cold": "get cold",
-           "restart_to_first_hit": "restart to first hit, times", "written_bytes_per_payload_byte": "bytes written",
-           "device_bytes_per_payload_byte": "bytes to the device"}
-FAULT_COLUMNS = {"flipped_byte": "a byte turned over", "truncated_file": "a file cut short", "zeroed_file": "a file of zeros",
-                 "kill_after_put": "kill -9 after the put"}
+COLUMNS = {
+    "put": "put",
+    "put_sync": "put and sync",
+    "get_warm": "get warm",
+    "get_cold": "get cold",
+    "restart_to_first_hit": "restart to first hit",
+    "put_cpu": "processor, put",
+    "get_warm_cpu": "processor, get",
+    "written_bytes_per_payload_byte": "bytes written",
+    "device_bytes_per_payload_byte": "bytes to the device",
+}
+FAULT_COLUMNS = {
+    "flipped_byte": "a byte turned over",
+    "truncated_file": "a file cut short",
+    "zeroed_file": "a file of zeros",
+    "kill_after_put": "kill -9 after the put",
+}
 
 
 def size_text(size):
@@ -35,8 +47,9 @@ def cell(row):
 
 
 def table(head, lines):
-    return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head)] +
-                     ["| " + " | ".join(line) + " |" for line in lines])
+    return "\n".join(
+        ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)] + ["| " + " | ".join(line) + " |" for line in lines]
+    )
 
 
 def names(result):
@@ -50,8 +63,10 @@ def ratio(result, system, operation, place="memory", size=SIZE):
 
 def measured_table(result, place, size):
     wanted = [name for name in COLUMNS if place == "disk" or not name.endswith("_per_payload_byte")]
-    lines = [[system] + [cell(figures.find(result["rows"], system, name, place, size)) for name in wanted]
-             for system in names(result)]
+    lines = [
+        [system] + [cell(figures.find(result["rows"], system, name, place, size)) for name in wanted]
+        for system in names(result)
+    ]
     return table(["system"] + [COLUMNS[name] for name in wanted], lines)
 
 
@@ -67,42 +82,91 @@ def missing_lines(result):
 
 def fault_table(result):
     rows = {(row["system"], row["operation"]): row for row in result["rows"] if "answer" in row}
-    lines = [[system] + [rows[system, fault]["answer"] if (system, fault) in rows else "-" for fault in figures.FAULTS]
-             for system in names(result) if any("missing" not in rows.get((system, fault), {"missing": 1}) for fault in figures.FAULTS)]
+    lines = [
+        [system] + [rows[system, fault]["answer"] if (system, fault) in rows else "-" for fault in figures.FAULTS]
+        for system in names(result)
+        if any("missing" not in rows.get((system, fault), {"missing": 1}) for fault in figures.FAULTS)
+    ]
     return table(["system"] + list(FAULT_COLUMNS.values()), lines)
 
 
 def standing(result, operation, word):
     """How far kvonce's disk tier is from each system that keeps blocks in files, at 5 MiB in memory."""
     ours = ratio(result, OURS, operation)
-    others = {system["system"]: ratio(result, system["system"], operation) for system in result["systems"]
-              if system["persistent"] and not system["system"].startswith("kvonce") and system["system"] != figures.RAW}
+    others = {
+        system["system"]: ratio(result, system["system"], operation)
+        for system in result["systems"]
+        if system["persistent"] and not system["system"].startswith("kvonce") and system["system"] != figures.RAW
+    }
     others = {system: theirs for system, theirs in others.items() if theirs}
     if not ours or not others:
         return "%s: not measured." % word
-    text = ", ".join("%s %.2f (kvonce is %.2f times as fast)" % (system, theirs, ours / theirs)
-                     for system, theirs in sorted(others.items(), key=lambda item: -item[1]))
-    return "%s: kvonce, disk %.2f of memcpy; %s." % (word, ours, text)
+    text = "; ".join(
+        "%s %s (kvonce is %s times as fast)" % (system, number(theirs), number(ours / theirs))
+        for system, theirs in sorted(others.items(), key=lambda item: -item[1])
+    )
+    return "%s: %s %s of memcpy; %s." % (word, OURS, number(ours), text)
+
+
+def processor(result, operation, word):
+    """What a block costs in processors' time, of the same systems, the raw file and kvonce: least first."""
+    said = [
+        (ratio(result, system["system"], operation), system["system"])
+        for system in result["systems"]
+        if system["persistent"]
+    ]
+    said = [(theirs, system) for theirs, system in said if theirs]
+    return "processor time of a %s, of memcpy's: %s." % (
+        word,
+        "; ".join("%s %s" % (system, number(theirs)) for theirs, system in sorted(said)),
+    )
 
 
 def machine_line(result):
     m = result["machine"]
-    return "%s, %d cores, %.0f GiB, Linux %s; %s; %s; blocks of %d MiB in all, batches of %d, rounds: %s; load %.1f before, %.1f after." % (
-        m["cpu"], m["cores"], m["memory_bytes"] / 2**30, m["kernel"],
+    rounds = [len(row["samples"]) for row in result["rows"] if row.get("samples")] or [0]
+    return (
+        "%s, %d cores, %.0f GiB, Linux %s; %s; %s; %s. Blocks of %d MiB in all, batches of %d, rounds: %d to %d, %d s; "
+        "load %.1f before, %.1f after (this benchmark's own is 1 to 2)."
+    ) % (
+        m["cpu"],
+        m["cores"],
+        m["memory_bytes"] / 2**30,
+        m["kernel"],
+        m["compiler"],
         ", ".join("%s: %s" % (PLACES[name], kind) for name, kind in m["file_systems"].items()),
-        ", ".join("%s %s" % item for item in m["versions"].items()), m["working_set_bytes"] >> 20, m["batch"],
-        ", ".join("%d in %s" % (n, PLACES[name]) for name, n in m["rounds"].items()), m["load_before"][0], m["load_after"][0])
+        ", ".join("%s %s" % item for item in m["versions"].items()),
+        m["working_set_bytes"] >> 20,
+        m["batch"],
+        min(rounds),
+        max(rounds),
+        m["seconds"],
+        m["load_before"][0],
+        m["load_after"][0],
+    )
 
 
 def text(result):
-    parts = [machine_line(result), "At 5 MiB, on a file system in memory:\n\n- " + standing(result, "put", "put") + "\n- " +
-             standing(result, "get_warm", "get")]
+    said = [
+        standing(result, "put", "put"),
+        standing(result, "get_warm", "get"),
+        processor(result, "put_cpu", "put"),
+        processor(result, "get_warm_cpu", "get"),
+    ]
+    parts = [machine_line(result), "At 5 MiB, on a file system in memory:\n\n" + "\n".join("- " + one for one in said)]
     for place in PLACES:
         for size in sorted({row["block_bytes"] for row in result["rows"] if row["operation"] in COLUMNS}, reverse=True):
-            parts.append("### %s blocks on %s\n\n%s" % (size_text(size), PLACES[place], measured_table(result, place, size)))
+            parts.append(
+                "### %s blocks on %s\n\n%s" % (size_text(size), PLACES[place], measured_table(result, place, size))
+            )
     parts.append("### Faults, of 8 blocks of 1 MiB\n\n" + fault_table(result))
-    parts.append("### What a put has reached, what a get checks\n\n" + table(
-        ["system", "a put has reached; sync", "a get checks"], [[s["system"], s["durability"], s["checks"]] for s in result["systems"]]))
+    parts.append(
+        "### What a put has reached, what a get checks\n\n"
+        + table(
+            ["system", "a put has reached; sync", "a get checks"],
+            [[s["system"], s["durability"], s["checks"]] for s in result["systems"]],
+        )
+    )
     parts.append("### Why a figure is missing\n\n" + "\n".join(missing_lines(result)))
     return "\n\n".join(parts)
 
@@ -116,21 +180,42 @@ def short_table(result):
         if system == "memcpy":
             continue
         cells = [figures.find(result["rows"], system, operation, place, SIZE) for place, operation in wanted]
-        lines.append([system] + ["-" if row is None or row["ratio_to_limit"] is None else number(row["ratio_to_limit"]) for row in cells] +
-                     [served(flips.get(system, ""))])
-    return table(["5 MiB blocks", "put, in memory", "get, in memory", "put and sync, disk", "get cold, disk", "one byte turned over"], lines)
+        lines.append(
+            [system]
+            + ["-" if row is None or row["ratio_to_limit"] is None else number(row["ratio_to_limit"]) for row in cells]
+            + [served(flips.get(system, ""))]
+        )
+    return table(
+        [
+            "5 MiB blocks",
+            "put, in memory",
+            "get, in memory",
+            "put and sync, disk",
+            "get cold, disk",
+            "one byte turned over",
+        ],
+        lines,
+    )
 
 
 def served(answer):
     """In a word, what a reader of the damaged block gets."""
-    return "wrong byte served" if "WRONG" in answer else "all 8 blocks lost" if "8 miss" in answer else \
-        "miss" if "miss" in answer else "error" if "error" in answer else "-"
+    return (
+        "wrong byte served"
+        if "WRONG" in answer
+        else (
+            "all 8 blocks lost"
+            if "8 miss" in answer
+            else "miss" if "miss" in answer else "error" if "error" in answer else "-"
+        )
+    )
 
 
 # ---- The plot ----
 
 STYLE = """
- text { font: 12px system-ui, sans-serif; fill: #1f2328; } .head { font-weight: 600; font-size: 13px; } .faint { fill: #59636e; }
+ text { font: 12px system-ui, sans-serif; fill: #1f2328; } .head { font-weight: 600; font-size: 13px; }
+ .faint { fill: #59636e; }
  .axis { stroke: #d1d9e0; } .other { fill: #8c959f; } .ours { fill: #0969da; }
  @media (prefers-color-scheme: dark) { text { fill: #e6edf3; } .faint { fill: #9198a1; } .axis { stroke: #3d444d; }
  .other { fill: #6e7681; } .ours { fill: #4493f8; } }
@@ -160,17 +245,24 @@ def panel(result, x, operation, head):
 def plot(result):
     shown = [system for system in names(result) if system != "memcpy"]
     width, height = LEFT + 2 * (BAR + GAP), TOP + len(shown) * STEP + 14
-    lines = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">' % (width, height, width, height),
-             "<!-- SPDX-" "License-Identifier: Apache-2.0 -->", # in two, since a file has one such line
-             "<title>5 MiB blocks on a file system in memory, of memcpy</title>", "<style>%s</style>" % STYLE,
-             '<text class="head" x="0" y="16">5 MiB blocks on a file system in memory; the line is memcpy in the same process</text>']
+    lines = [
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">'
+        % (width, height, width, height),
+        "<!-- SPDX-" "License-Identifier: Apache-2.0 -->",  # in two, since a file has one such line
+        "<title>5 MiB blocks on a file system in memory, of memcpy</title>",
+        "<style>%s</style>" % STYLE,
+        '<text class="head" x="0" y="16">5 MiB blocks on a file system in memory; the line is memcpy</text>',
+    ]
     for i, system in enumerate(shown):
-        lines.append('<text x="%d" y="%d" text-anchor="end">%s</text>' % (LEFT - 8, TOP + i * STEP + 12, html.escape(system)))
+        lines.append(
+            '<text x="%d" y="%d" text-anchor="end">%s</text>' % (LEFT - 8, TOP + i * STEP + 12, html.escape(system))
+        )
     lines += panel(result, LEFT, "put", "put") + panel(result, LEFT + BAR + GAP, "get_warm", "get")
     return "\n".join(lines + ["</svg>", ""])
 
 
 # ---- Into the documents ----
+
 
 def put_between(path, words):
     """Replaces what is between the two marks of a document."""

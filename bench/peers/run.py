@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""kvonce beside other ways to keep the same blocks: rounds outside, systems inside, each ratio to a limit of the same round.
+"""kvonce beside other ways to keep the same blocks: rounds outside, systems inside, ratios to a limit of the round.
 
-    run.py PROGRAM [PYTHON]      PROGRAM: peers, built; PYTHON: of the environment with LMCache and Mooncake
+run.py PROGRAM [PYTHON]      PROGRAM: peers, built; PYTHON: of the environment with LMCache and Mooncake
 
-    --quick          one round, fewer bytes: about three minutes
-    --json FILE      everything that was measured
-    --from FILE      measures nothing: prints what is in a file of --json
-    --write          puts tables and plot into docs/peers.md, docs/peers.svg and README.md
-    --memory DIR     on a file system in memory (/dev/shm)
-    --disk DIR       on the disk (/var/tmp)
+--quick          fewer bytes and rounds: about three minutes instead of twelve
+--json FILE      everything that was measured
+--from FILE      measures nothing: prints what is in a file of --json
+--write          puts tables and plot into docs/peers.md, docs/peers.svg and README.md
+--memory DIR     on a file system in memory (/dev/shm)
+--disk DIR       on the disk (/var/tmp)
 """
 
 import argparse
@@ -28,13 +28,13 @@ import figures
 import report
 
 HERE = pathlib.Path(__file__).resolve().parent
-SIZES = [64 << 10, 1 << 20, 5 << 20]
-SECONDS = 120 # for one command; more is a hang
+SIZES = [5 << 20, 1 << 20, 64 << 10]
+SECONDS = 120  # for one command; more is a hang
 NO_PYTHON = "none"
 
 
 class Worker:
-    """A process that measures on command: peers.c, or a script over serve.py. Where it cannot run, every answer says why."""
+    """A process that measures on command: peers.c, or a script over serve.py. Where it cannot run, answers say why."""
 
     def __init__(self, command):
         self.command, self.systems, self.why = command, [], None
@@ -44,7 +44,9 @@ class Worker:
     def start(self):
         self.log = tempfile.TemporaryFile()
         try:
-            self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log)
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log
+            )
         except OSError as error:
             self.give_up("there is no environment for it" if self.command[0] == NO_PYTHON else str(error))
             return
@@ -104,11 +106,16 @@ class Worker:
 
 
 def missing_systems(names, why):
-    return [{"system": name, "durability": "", "checks": "", "persistent": True, "why": why} for name in names]
+    return [
+        {"system": name, "durability": "", "checks": "", "persistent": True, "alone": True, "why": why}
+        for name in names
+    ]
 
 
-EXPECTED = {"peer_lmcache.py": ["LMCache L1", "LMCache fs", "LMCache fs_native", "LMCache raw_block"],
-            "peer_mooncake.py": ["Mooncake, in process", "Mooncake, TCP loopback"]}
+EXPECTED = {
+    "peer_lmcache.py": ["LMCache L1", "LMCache fs", "LMCache fs_native", "LMCache raw_block"],
+    "peer_mooncake.py": ["Mooncake, in process", "Mooncake, TCP loopback"],
+}
 
 
 def start_workers(options):
@@ -127,19 +134,31 @@ def note(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def measure(pairs, place, sizes, rounds):
+def measure_rounds(pairs, size, seconds, rounds_max):
+    """Rounds while another one fits, one at least; what each system answered, by name."""
+    answers, begin = {system["system"]: [] for _, system in pairs}, time.monotonic()
+    for number in range(rounds_max):
+        turn = number % len(pairs)
+        for worker, system in pairs[turn:] + pairs[:turn]:  # another one first each time
+            answers[system["system"]].append(worker.ask("measure", size, system["system"]))
+        taken = time.monotonic() - begin
+        note("    round %d: %.0f s" % (number + 1, taken))
+        if taken + taken / (number + 1) > seconds:
+            break
+    return answers
+
+
+def measure(pairs, place, deadline, cells_left, rounds_max):
     rows = []
-    for size in sizes:
-        answers = {system["system"]: [] for _, system in pairs}
-        for number in range(rounds):
-            turn = number % len(pairs)
-            begin = time.monotonic()
-            for worker, system in pairs[turn:] + pairs[:turn]: # another one first each time
-                answers[system["system"]].append(worker.ask("measure", size, system["system"]))
-            note("%s, %s, round %d of %d: %.0f s" % (place, report.size_text(size), number + 1, rounds, time.monotonic() - begin))
+    for i, size in enumerate(SIZES):
+        note("%s blocks on %s" % (report.size_text(size), report.PLACES[place]))
+        seconds = (deadline - time.monotonic()) / (cells_left - i)
+        answers = measure_rounds(pairs, size, seconds, rounds_max)
         for _, system in pairs:
             for operation in figures.OPERATIONS:
-                rows.append(figures.row(system, operation, place, size, answers[system["system"]], answers[figures.RAW]))
+                rows.append(
+                    figures.row(system, operation, place, size, answers[system["system"]], answers[figures.RAW])
+                )
     return rows
 
 
@@ -156,6 +175,7 @@ def try_faults(pairs, place):
 
 
 # ---- The machine ----
+
 
 def first_line(*command):
     try:
@@ -174,31 +194,43 @@ def versions(python):
 
 
 def machine(options, places):
-    cpu = [line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-           if line.startswith("model name")]
+    cpu = [
+        line.split(":", 1)[1].strip()
+        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
     memory = int(pathlib.Path("/proc/meminfo").read_text().split()[1]) * 1024
     kinds = {name: first_line("stat", "-f", "-c", "%T", path) for name, path in places.items()}
-    return {"cpu": cpu[0] if cpu else platform.machine(), "cores": os.cpu_count(), "memory_bytes": memory,
-            "kernel": platform.release(), "compiler": first_line("cc", "--version"), "python": platform.python_version(),
-            "file_systems": kinds, "load_before": os.getloadavg(), "versions": versions(options.python),
-            "working_set_bytes": options.mib << 20, "rounds": options.rounds, "batch": figures.BATCH}
+    return {
+        "cpu": cpu[0] if cpu else platform.machine(),
+        "cores": os.cpu_count(),
+        "memory_bytes": memory,
+        "kernel": platform.release(),
+        "compiler": first_line("cc", "--version"),
+        "python": platform.python_version(),
+        "file_systems": kinds,
+        "load_before": os.getloadavg(),
+        "versions": versions(options.python),
+        "working_set_bytes": options.mib << 20,
+        "batch": figures.BATCH,
+    }
 
 
 def run(options):
     begin, places, rows = time.monotonic(), {}, []
-    for name in ("memory", "disk"):
+    for name in report.PLACES:
         places[name] = tempfile.mkdtemp(prefix="kvonce-peers-", dir=getattr(options, name))
     try:
         result = {"machine": machine(options, places)}
         pairs, workers = start_workers(options)
+        deadline, cells_left = begin + options.seconds, len(SIZES) * len(places)
         for name in places:
             for worker in workers:
                 worker.go_to(os.path.join(places[name], "w"))
-            rows += measure(pairs, name, SIZES, options.rounds[name])
-        for name in options.faults:
-            for worker in workers:
-                worker.go_to(os.path.join(places[name], "w"))
-            rows += try_faults(pairs, name)
+            rows += measure(pairs, name, deadline, cells_left, options.rounds_max)
+            cells_left -= len(SIZES)
+        note("faults")  # on the disk, where the workers are
+        rows += try_faults(pairs, "disk")
         for worker in workers:
             worker.end()
     finally:
@@ -219,9 +251,7 @@ def main():
     parser.add_argument("--memory", default="/dev/shm")
     parser.add_argument("--disk", default="/var/tmp")
     options = parser.parse_args()
-    options.mib = 160 if options.quick else 320
-    options.rounds = {"memory": 1, "disk": 1} if options.quick else {"memory": 5, "disk": 3}
-    options.faults = ["memory"] if options.quick else ["disk"]
+    options.mib, options.rounds_max, options.seconds = (160, 2, 150) if options.quick else (320, 5, 660)
     if options.from_file:
         result = json.loads(pathlib.Path(options.from_file).read_text())
     elif options.program:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What peers.c, measure.c and faults.c do, for systems that are driven from Python: the same blocks, sizes, batches and commands.
+"""What peers.c, measure.c and faults.c do, for systems that are driven from Python: same blocks, sizes, commands.
 
-A system is a class with `name`, `durability`, `checks`, `persistent` and
+A system is a class with `name`, `durability`, `checks`, `persistent`, `alone` (no other process works for it) and
 
     __init__(directory, size, count, source, window)    opens; blocks come from the source, gets fill the window
     put(first, n)                                       blocks first .. first + n
@@ -48,10 +48,13 @@ class Memory:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
         libc.memset(self.address, 1, size)
 
+    def close(self):
+        self.map.close()
+
 
 def mixed(x):
-    x = (x ^ x >> numpy.uint64(30)) * numpy.uint64(0xbf58476d1ce4e5b9)
-    x = (x ^ x >> numpy.uint64(27)) * numpy.uint64(0x94d049bb133111eb)
+    x = (x ^ x >> numpy.uint64(30)) * numpy.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ x >> numpy.uint64(27)) * numpy.uint64(0x94D049BB133111EB)
     return x ^ x >> numpy.uint64(31)
 
 
@@ -59,10 +62,11 @@ def fill(memory, size, count):
     words = numpy.frombuffer(memory.map, dtype=numpy.uint64)
     places = numpy.arange(0, size, 8, dtype=numpy.uint64)
     for number in range(count):
-        words[number * size // 8:(number + 1) * size // 8] = mixed(numpy.uint64(number << 32) | places)
+        words[number * size // 8 : (number + 1) * size // 8] = mixed(numpy.uint64(number << 32) | places)
 
 
 # ---- What the kernel counts, and the page cache ----
+
 
 def written_by(process):
     for line in pathlib.Path("/proc/%d/io" % process).read_text().splitlines():
@@ -97,6 +101,21 @@ def make_cold(directory, in_memory):
 
 # ---- One system, one block size, once ----
 
+
+class Timer:
+    """Seconds that went by, and that processors worked for this process, all threads together."""
+
+    def __init__(self):
+        self.wall = self.cpu = 0.0
+
+    def __enter__(self):
+        self.begin = time.perf_counter(), time.process_time()
+
+    def __exit__(self, *_):
+        self.wall += time.perf_counter() - self.begin[0]
+        self.cpu += time.process_time() - self.begin[1]
+
+
 class Measure:
     def __init__(self, system, size, source, directory, in_memory):
         self.system, self.size, self.source = system, size, source
@@ -108,14 +127,20 @@ class Measure:
     def memcpy(self):
         count = min(self.source.size, LIMIT_BYTES) // self.size
         arena = Memory(count * self.size)
-        begin = time.perf_counter()
-        for i in range(count):
-            libc.memcpy(arena.address + i * self.size, self.source.address + i * self.size, self.size)
-        middle = time.perf_counter()
-        for i in range(count):
-            libc.memcpy(self.window.address + i % BATCH * self.size, arena.address + i * self.size, self.size)
-        self.answer["memcpy_put"] = count * self.size / (middle - begin)
-        self.answer["memcpy_get"] = count * self.size / (time.perf_counter() - middle)
+        put, get = Timer(), Timer()
+        with put:
+            for i in range(count):
+                libc.memcpy(arena.address + i * self.size, self.source.address + i * self.size, self.size)
+        with get:
+            for i in range(count):
+                libc.memcpy(self.window.address + i % BATCH * self.size, arena.address + i * self.size, self.size)
+        self.say_rate("memcpy_put", count * self.size, put)
+        self.say_rate("memcpy_get", count * self.size, get)
+
+    def say_rate(self, name, size, taken):
+        """Bytes a second, and processor seconds a GiB."""
+        self.answer[name] = size / taken.wall
+        self.answer[name + "_cpu"] = taken.cpu / (size / 2**30)
 
     def open(self):
         self.peer = self.system(self.directory, self.size, self.count, self.source, self.window)
@@ -125,29 +150,31 @@ class Measure:
             self.peer.put(first, min(BATCH, self.count - first))
 
     def get_all(self, count):
-        """Seconds that the gets took; every block is compared, outside of them."""
-        seconds = 0.0
+        """What the gets took; every block is compared, outside of that."""
+        taken = Timer()
         for first in range(0, count, BATCH):
             n = min(BATCH, count - first)
-            begin = time.perf_counter()
-            results = self.peer.get(first, n)
-            seconds += time.perf_counter() - begin
+            with taken:
+                results = self.peer.get(first, n)
             if any(result != FOUND for result in results):
                 raise GiveUp("a block that was put is not there")
             if libc.memcmp(self.window.address, self.source.address + first * self.size, n * self.size) != 0:
                 raise GiveUp("other bytes came back")
-        return seconds
+        return taken
 
     def put(self):
         sync_file_system(self.directory)
         written, device = written_by(os.getpid()), written_to_device(self.directory)
-        begin = time.perf_counter()
-        self.put_all()
-        self.answer["put"] = self.bytes / (time.perf_counter() - begin)
+        both, put = Timer(), Timer()
+        with both:
+            with put:
+                self.put_all()
+            if self.system.persistent:
+                sync_file_system(self.directory)
+        self.say_rate("put", self.bytes, put)
         if not self.system.persistent:
             return
-        sync_file_system(self.directory)
-        self.answer["put_sync"] = self.bytes / (time.perf_counter() - begin)
+        self.answer["put_sync"] = self.bytes / both.wall
         if not self.in_memory:
             self.answer["written_bytes_per_payload_byte"] = (written_by(os.getpid()) - written) / self.bytes
             if device is not None:
@@ -156,24 +183,26 @@ class Measure:
     def reopened(self):
         self.peer.close()
         make_cold(self.directory, self.in_memory)
-        begin = time.perf_counter()
-        self.open()
-        self.get_all(1)
-        self.answer["restart_to_first_hit"] = time.perf_counter() - begin
+        taken = Timer()
+        with taken:
+            self.open()
+            self.get_all(1)
+        self.answer["restart_to_first_hit"] = taken.wall
         self.peer.close()
         make_cold(self.directory, self.in_memory)
         self.open()
-        self.answer["get_cold"] = self.bytes / self.get_all(self.count)
+        self.answer["get_cold"] = self.bytes / self.get_all(self.count).wall
 
     def run(self):
         self.window = Memory(BATCH * self.size)
         self.memcpy()
+        Memory(2 * self.source.size).close()  # warm_free_memory() in measure.c says why
         self.open()
         if hasattr(self.peer, "empty"):
             self.put_all()
             self.peer.empty()
         self.put()
-        self.answer["get_warm"] = self.bytes / self.get_all(self.count)
+        self.say_rate("get_warm", self.bytes, self.get_all(self.count))
         if self.system.persistent:
             self.reopened()
         self.peer.close()
@@ -181,6 +210,7 @@ class Measure:
 
 
 # ---- Faults ----
+
 
 def harm(fault, path, at):
     size = path.stat().st_size
@@ -244,7 +274,7 @@ def fault(system, name, source, directory, in_memory):
         if not written.get("ended"):
             raise GiveUp(written.get("missing", "the process that puts did not end as it should"))
         middle = VICTIM * FAULT_SIZE + FAULT_SIZE // 2
-        path, at = find_payload(directory, source.map[middle:middle + 64])
+        path, at = find_payload(directory, source.map[middle : middle + 64])
         harm(name, path, at)
         make_cold(directory, in_memory)
     elif written.get("signal") != signal.SIGKILL:
@@ -266,8 +296,12 @@ def in_child(call):
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         try:
             answer = call()
-        except Exception as error: # whatever a system throws is its answer
-            answer = {"missing": ("%s: %s" % (type(error).__name__, error) if not isinstance(error, GiveUp) else str(error))[:200]}
+        except Exception as error:  # whatever a system throws is its answer
+            answer = {
+                "missing": ("%s: %s" % (type(error).__name__, error) if not isinstance(error, GiveUp) else str(error))[
+                    :200
+                ]
+            }
         os.write(writer, json.dumps(answer).encode())
         os._exit(0)
     os.close(writer)
@@ -281,11 +315,21 @@ def in_child(call):
 
 def serve(systems):
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1) # what libraries print is no answer
+    os.dup2(2, 1)  # what libraries print is no answer
     source, filled, place = Memory(int(sys.argv[1]) << 20), None, None
     for system in systems:
-        print(json.dumps({"system": system.name, "durability": system.durability, "checks": system.checks,
-                          "persistent": system.persistent}), file=answers)
+        print(
+            json.dumps(
+                {
+                    "system": system.name,
+                    "durability": system.durability,
+                    "checks": system.checks,
+                    "persistent": system.persistent,
+                    "alone": system.alone,
+                }
+            ),
+            file=answers,
+        )
     print(json.dumps({"ready": True}), file=answers, flush=True)
     by_name = {system.name: system for system in systems}
     for line in sys.stdin:

@@ -3,8 +3,8 @@
 
     stand_ins.py        with the Python of the environment that has torch
 
-The loader asks for the files, for the version names that torch's libraries were linked with, and for data. Functions without a
-version are bound when they are called first (RTLD_LAZY), so none has to be there.
+The loader asks for the files, for the version names that torch's libraries were linked with, and for data. Functions
+without a version are bound when they are called first (RTLD_LAZY), so none has to be there.
 """
 
 import pathlib
@@ -42,10 +42,26 @@ def symbols(library):
 def make(name, tags, work):
     """`tags`: version name to symbols. None of them is ever called or read."""
     script, source = pathlib.Path(work, "versions"), pathlib.Path(work, "empty.c")
-    script.write_text("".join("%s { %s };\n" % (tag, "".join("%s; " % one for one in sorted(names))) for tag, names in tags.items()))
-    source.write_text("typedef int empty;\n" + "".join("char %s[8];\n" % one for names in tags.values() for one in sorted(names)))
-    subprocess.run(["cc", "-shared", "-nostdlib", "-fno-builtin", "-Wl,-soname," + name,
-                    *(["-Wl,--version-script=%s" % script] if tags else []), "-o", str(LIBRARIES / name), str(source)], check=True)
+    script.write_text(
+        "".join("%s { %s };\n" % (tag, "".join("%s; " % one for one in sorted(names))) for tag, names in tags.items())
+    )
+    source.write_text(
+        "typedef int empty;\n" + "".join("char %s[8];\n" % one for names in tags.values() for one in sorted(names))
+    )
+    subprocess.run(
+        [
+            "cc",
+            "-shared",
+            "-nostdlib",
+            "-fno-builtin",
+            "-Wl,-soname," + name,
+            *(["-Wl,--version-script=%s" % script] if tags else []),
+            "-o",
+            str(LIBRARIES / name),
+            str(source),
+        ],
+        check=True,
+    )
 
 
 def main():

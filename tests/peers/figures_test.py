@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The arithmetic of bench/peers on given samples: ratios to the limit of the same round, medians, spreads, what is missing."""
+"""The arithmetic of bench/peers on given samples: ratios, medians, spreads, what is missing; tables and plot."""
 
 import pathlib
 import sys
@@ -14,9 +14,9 @@ sys.path.insert(0, str(ROOT / "bench/peers"))
 import figures  # noqa: E402
 import report  # noqa: E402
 
-FILES = {"system": "files", "durability": "the page cache", "checks": "nothing", "persistent": True}
-MEMORY = {"system": "memory", "durability": "nothing", "checks": "nothing", "persistent": False}
-OURS = {"system": report.OURS, "durability": "the file", "checks": "a digest", "persistent": True}
+FILES = {"system": "files", "durability": "the page cache", "checks": "nothing", "persistent": True, "alone": True}
+MEMORY = {"system": "memory", "durability": "nothing", "checks": "nothing", "persistent": False, "alone": False}
+OURS = {"system": report.OURS, "durability": "the file", "checks": "a digest", "persistent": True, "alone": True}
 SIZE = 5 << 20
 
 
@@ -46,11 +46,22 @@ class Rows(unittest.TestCase):
         row = figures.row(FILES, "put_sync", "disk", SIZE, answers, raw)
         self.assertEqual((row["ratio_to_limit"], row["limit"]), (0.5, figures.RAW))
         self.assertEqual(figures.row(FILES, "put_sync", "memory", SIZE, answers, raw)["ratio_to_limit"], 1.5)
-        self.assertEqual(figures.row(FILES, "restart_to_first_hit", "memory", SIZE, answers, raw)["ratio_to_limit"], 2.0)
+        self.assertEqual(
+            figures.row(FILES, "restart_to_first_hit", "memory", SIZE, answers, raw)["ratio_to_limit"], 2.0
+        )
 
     def test_bytes_are_a_ratio_already(self):
-        row = figures.row(FILES, "written_bytes_per_payload_byte", "disk", SIZE, [{"written_bytes_per_payload_byte": 1.25}], [{}])
+        row = figures.row(
+            FILES, "written_bytes_per_payload_byte", "disk", SIZE, [{"written_bytes_per_payload_byte": 1.25}], [{}]
+        )
         self.assertEqual((row["ratio_to_limit"], row["unit"]), (1.25, "ratio"))
+
+    def test_processor_time_is_compared_with_that_of_memcpy(self):
+        answers = [answer(1.0, 2.0, put_cpu=0.6, memcpy_put_cpu=0.2, get_warm_cpu=0.5, memcpy_get_cpu=0.25)]
+        self.assertAlmostEqual(figures.row(FILES, "put_cpu", "memory", SIZE, answers, [{}])["ratio_to_limit"], 3.0)
+        self.assertAlmostEqual(figures.row(FILES, "get_warm_cpu", "disk", SIZE, answers, [{}])["ratio_to_limit"], 2.0)
+        row = figures.row(MEMORY, "put_cpu", "memory", SIZE, answers, [{}])
+        self.assertEqual((row["value"], row["missing"]), (None, "another process does a part of the work"))
 
     def test_what_is_missing_says_why(self):
         row = figures.row(MEMORY, "put_sync", "memory", SIZE, [answer(1.0, 2.0)], [{}])
@@ -86,15 +97,33 @@ class Faults(unittest.TestCase):
 class Report(unittest.TestCase):
     def result(self):
         systems = [FILES, MEMORY, OURS]
-        puts = {"files": [answer(1.0, 4.0), answer(2.0, 4.0)], "memory": [{"missing": "no <package>"}] * 2,
-                OURS["system"]: [answer(3.0, 4.0)] * 2}
-        rows = [figures.row(s, o, p, SIZE, puts[s["system"]], [{}] * 2)
-                for s in systems for o in figures.OPERATIONS for p in ("memory", "disk")]
+        puts = {
+            "files": [answer(1.0, 4.0), answer(2.0, 4.0)],
+            "memory": [{"missing": "no <package>"}] * 2,
+            OURS["system"]: [answer(3.0, 4.0)] * 2,
+        }
+        rows = [
+            figures.row(s, o, p, SIZE, puts[s["system"]], [{}] * 2)
+            for s in systems
+            for o in figures.OPERATIONS
+            for p in ("memory", "disk")
+        ]
         outcome = {"blocks": 8, "opened": True, "right": 7, "wrong": 1, "miss": 0, "error": 0, "signal": 0}
         rows += [figures.fault_row(FILES, fault, "disk", outcome) for fault in figures.FAULTS]
-        machine = {"cpu": "a", "cores": 2, "memory_bytes": 2**30, "kernel": "6", "file_systems": {"memory": "tmpfs", "disk": "ext4"},
-                   "versions": {"b": "1"}, "working_set_bytes": 2**20, "batch": 8, "rounds": {"memory": 2, "disk": 2},
-                   "load_before": [0.0], "load_after": [0.0]}
+        machine = {
+            "cpu": "a",
+            "cores": 2,
+            "memory_bytes": 2**30,
+            "kernel": "6",
+            "file_systems": {"memory": "tmpfs", "disk": "ext4"},
+            "versions": {"b": "1"},
+            "working_set_bytes": 2**20,
+            "batch": 8,
+            "compiler": "cc",
+            "seconds": 1,
+            "load_before": [0.0],
+            "load_after": [0.0],
+        }
         return {"machine": machine, "systems": systems, "rows": rows}
 
     def test_text_has_every_ratio_and_reason(self):
@@ -113,8 +142,10 @@ class Report(unittest.TestCase):
             path.write_text("before\n<!-- bench-peers: from here -->\nold\n<!-- bench-peers: to here -->\nafter\n")
             for words in ("first \\1", "second"):
                 report.put_between(path, words)
-            self.assertEqual(path.read_text(), "before\n<!-- bench-peers: from here -->\n\nsecond\n\n"
-                                               "<!-- bench-peers: to here -->\nafter\n")
+            self.assertEqual(
+                path.read_text(),
+                "before\n<!-- bench-peers: from here -->\n\nsecond\n\n" "<!-- bench-peers: to here -->\nafter\n",
+            )
 
 
 unittest.main()
