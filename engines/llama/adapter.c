@@ -43,13 +43,13 @@ uint64_t llama_left(const kvo_llama *kv)
     return now < kv->until ? kv->until - now : 0;
 }
 
-/* Keeps what it has: fresh memory costs more than the copy into it. */
 int llama_no_memory(kvo_llama *kv)
 {
     llama_log(kv, "no memory");
     return KVO_LLAMA_ENGINE;
 }
 
+/* Keeps what it has: fresh memory costs more than the copy into it. */
 bool llama_room(kvo_llama *kv, kv_buffer *buffer, size_t bytes)
 {
     if (bytes <= buffer->capacity)
