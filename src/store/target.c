@@ -45,6 +45,40 @@ static void bring_near(const kvo_store *s, target_cursor *c)
     c->near = end;
 }
 
+/* A rewrite hides a block and shows it again under the lock. Without it a block that is being shown may have been
+   hidden by one word and be shown by the next, or have no copy for a moment, and would be missed; so what is not there
+   is looked for once more. */
+static bool handle_hidden(kvo_store *s, target_hit *hit)
+{
+    uint32_t record = handle_record(hit->handle);
+    if (record >= atomic_load(&s->record_end))
+        return false;
+    store_lock(s);
+    hit->record = store_by_handle(s, hit->handle);
+    bool same = life_incarnation(word_load(&s->records[record].life)) == handle_incarnation(hit->handle);
+    bool hidden = same && store_hidden(s, record);
+    store_unlock(s);
+    return hidden;
+}
+
+static bool name_hidden(kvo_store *s, target_cursor *c, size_t index, uint32_t *record, uint64_t *life)
+{
+    store_lock(s);
+    *record = index_batch_find(&c->batch, index, life);
+    bool hidden = *record != BLOCK_NONE && store_hidden(s, *record);
+    store_unlock(s);
+    return hidden;
+}
+
+static bool record_hidden(kvo_store *s, uint32_t record, uint64_t *life)
+{
+    store_lock(s);
+    *life = word_load(&s->records[record].life);
+    bool hidden = store_hidden(s, record);
+    store_unlock(s);
+    return hidden;
+}
+
 static inline bool next_handle(kvo_store *s, target_cursor *c, target_hit *hit)
 {
     const kvo_target *t = c->target;
@@ -54,11 +88,8 @@ static inline bool next_handle(kvo_store *s, target_cursor *c, target_hit *hit)
         bring_near(s, c);
     *hit = (target_hit){.index = c->next, .handle = t->handles[c->next]};
     hit->record = store_by_handle(s, hit->handle);
-    hit->status = hit->record == BLOCK_NONE ? KVO_GONE : KVO_OK;
-    uint32_t record = handle_record(hit->handle);
-    if (c->hidden && hit->record == BLOCK_NONE && record < atomic_load(&s->record_end) && store_hidden(s, record) &&
-        life_incarnation(word_load(&s->records[record].life)) == handle_incarnation(hit->handle))
-        hit->status = KVO_PENDING;
+    bool hidden = c->hidden && hit->record == BLOCK_NONE && handle_hidden(s, hit);
+    hit->status = hidden ? KVO_PENDING : hit->record == BLOCK_NONE ? KVO_GONE : KVO_OK;
     c->next++;
     return true;
 }
@@ -72,7 +103,7 @@ static bool next_name(kvo_store *s, target_cursor *c, target_hit *hit)
         index_batch_begin(&c->batch, &s->index, &c->target->names);
     *hit = (target_hit){.index = c->next++, .record = BLOCK_NONE, .status = KVO_MISS};
     uint32_t record = index_batch_find(&c->batch, hit->index, &life);
-    if (c->hidden && record != BLOCK_NONE && store_hidden(s, record))
+    if (c->hidden && (record == BLOCK_NONE || !life_live(life)) && name_hidden(s, c, hit->index, &record, &life))
         hit->status = KVO_PENDING;
     if (record != BLOCK_NONE && life_live(life) && block_tiers(&s->records[record])) {
         hit->record = record;
@@ -92,7 +123,7 @@ bool target_next(kvo_store *s, target_cursor *c, target_hit *hit)
     while (c->scan < end) {
         uint32_t record = c->scan++;
         uint64_t life = word_load(&s->records[record].life);
-        bool hidden = c->hidden && store_hidden(s, record);
+        bool hidden = c->hidden && life_has(life, LIFE_USED) && !life_live(life) && record_hidden(s, record, &life);
         if ((!life_live(life) && !hidden) || !matches(s, c->target, record))
             continue;
         *hit = (target_hit){.index = c->next++, .record = record, .status = hidden ? KVO_PENDING : KVO_OK};

@@ -23,7 +23,7 @@ typedef struct target_hit {
 
 /* KVO_OK, or KVO_E_ARGUMENT. `listed`: only BY_NAMES and BY_HANDLES will do. */
 int target_check(const kvo_store *s, const kvo_target *target, bool listed);
-/* false at the end. Takes no lock. */
+/* false at the end. Takes no lock, but for a block that is not there, if `hidden` asks for it. */
 bool target_next(kvo_store *s, target_cursor *cursor, target_hit *hit);
 /* Up to `most` at once; 0 at the end. */
 size_t target_take(kvo_store *s, target_cursor *cursor, target_hit *hits, size_t most);

@@ -193,6 +193,42 @@ static void what_is_rewritten_while_a_remove_waits_may_be_short_of_its_level(voi
     close_store();
 }
 
+static atomic_bool stop_rewriting;
+
+static void *rewrites_on(void *argument)
+{
+    hider *h = argument;
+    while (!atomic_load(&stop_rewriting)) {
+        h->version++;
+        hide(h);
+    }
+    return NULL;
+}
+
+/* A block that is there all the time is removed, at whichever step of a rewrite the remove comes by. */
+static void no_remove_misses_a_block_that_is_being_shown(void **state)
+{
+    (void)state;
+    const kvo_target tenant = {.by = KVO_BY_TENANT};
+    const char *rounds = getenv("KVO_TEST_ROUNDS");
+    unsigned left = rounds ? (unsigned)strtoul(rounds, NULL, 10) : 2000;
+    uint64_t removed;
+    open_store("dram:16blk");
+    atomic_store(&stop_rewriting, false);
+    first.number = 1;
+    assert_int_equal(pthread_create(&first.thread, NULL, rewrites_on, &first), 0);
+    for (; left; left--) {
+        assert_int_equal(put(1, 64), KVO_STORED);
+        kvo_target target = left % 2 ? target_of(1, 1) : tenant;
+        assert_int_equal(kvo_remove(store, &target, KVO_SEALED, KVO_FOREVER, NULL, &removed), KVO_OK);
+        assert_int_equal(removed, 1);
+        assert_int_equal(exists(1, NULL), KVO_MISS);
+    }
+    atomic_store(&stop_rewriting, true);
+    pthread_join(first.thread, NULL);
+    close_store();
+}
+
 /* ---- a transfer that is held ---- */
 
 static atomic_bool held, go;
@@ -390,6 +426,7 @@ int main(void)
         FIXTURE_TEST(a_remove_of_hidden_blocks_is_busy_however_they_are_named),
         FIXTURE_TEST(what_is_rewritten_while_a_remove_waits_goes_too),
         FIXTURE_TEST(what_is_rewritten_while_a_remove_waits_may_be_short_of_its_level),
+        FIXTURE_TEST(no_remove_misses_a_block_that_is_being_shown),
         FIXTURE_TEST(a_remove_that_waited_for_a_transfer_may_be_short),
         FIXTURE_TEST(a_pin_is_of_the_right_bytes),
         FIXTURE_TEST(a_rewrite_waits_for_who_reads_a_bad_copy),
