@@ -24,8 +24,9 @@ fail() {
 }
 
 version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-# Another list, another environment.
-digest=$({ echo "$bare $others"; cat "$here/stand_ins.py"; } | sha256sum | cut -c 1-12)
+# Another list, another environment. Words: how the list is broken into lines does not matter.
+# shellcheck disable=SC2086
+digest=$({ echo $bare $others; cat "$here/stand_ins.py"; } | sha256sum | cut -c 1-12)
 home=$cache/$version-$digest
 if [ ! -f "$home/complete" ]; then
     log=$cache/log

@@ -100,7 +100,7 @@ def verdict(outcome):
         if outcome[kind]
     ]
     if outcome["signal"]:
-        said.append("then dies of signal %d" % outcome["signal"])
+        said.append("%sdies of signal %d" % ("then " if said else "", outcome["signal"]))
     return ", ".join(said)
 
 

@@ -251,7 +251,7 @@ def main():
     parser.add_argument("--memory", default="/dev/shm")
     parser.add_argument("--disk", default="/var/tmp")
     options = parser.parse_args()
-    options.mib, options.rounds_max, options.seconds = (160, 2, 150) if options.quick else (320, 5, 660)
+    options.mib, options.rounds_max, options.seconds = (120, 2, 150) if options.quick else (240, 5, 630)
     if options.from_file:
         result = json.loads(pathlib.Path(options.from_file).read_text())
     elif options.program:

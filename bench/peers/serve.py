@@ -341,7 +341,8 @@ def serve(systems):
         if filled != size:
             fill(source, size, source.size // size)
             filled = size
-        place.mkdir(exist_ok=True)
+        shutil.rmtree(place, ignore_errors=True) # what a process that was killed left
+        place.mkdir()
         if verb == "measure":
             call = Measure(by_name[name], size, source, str(place), in_memory).run
         else:

@@ -86,6 +86,7 @@ class Faults(unittest.TestCase):
         self.assertEqual(figures.verdict(self.outcome(right=7, wrong=1)), "7 right, 1 WRONG")
         self.assertEqual(figures.verdict(self.outcome(right=7, miss=1)), "7 right, 1 miss")
         self.assertEqual(figures.verdict(self.outcome(right=3, signal=7)), "3 right, then dies of signal 7")
+        self.assertEqual(figures.verdict(self.outcome(signal=9)), "dies of signal 9")
         self.assertEqual(figures.verdict(self.outcome(opened=False)), "does not open")
         self.assertEqual(figures.verdict({"missing": "why"}), "why")
 
