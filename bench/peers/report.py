@@ -9,6 +9,7 @@ import figures
 
 SIZE = 5 << 20
 OURS = "kvonce, disk"
+THREADS = "kvonce, disk by threads"
 PLACES = {"memory": "a file system in memory", "disk": "the disk"}
 COLUMNS = {
     "put": "put",
@@ -105,7 +106,9 @@ def standing(result, operation, word):
         "%s %s (kvonce is %s times as fast)" % (system, number(theirs), number(ours / theirs))
         for system, theirs in sorted(others.items(), key=lambda item: -item[1])
     )
-    return "%s: %s %s of memcpy; %s." % (word, OURS, number(ours), text)
+    threads = ratio(result, THREADS, operation)
+    by_threads = ", by threads %s" % number(threads) if threads else ""
+    return "%s: %s %s of memcpy%s; %s." % (word, OURS, number(ours), by_threads, text)
 
 
 def processor(result, operation, word):
