@@ -39,6 +39,7 @@ static void counts_that_differ_from_the_records_are_told(void **state)
     BROKEN(store->reserved, was + 1, "reserved, counted");
     BROKEN(store->pinned, was + 1, "pins, copies have");
     BROKEN(store->free_first, 0, "used and");
+    BROKEN(store->records[store->free_first - 1].tree, tree_make(store->free_first - 1, 0), "has a loop");
     for (unsigned t = 0; t < 2; t++) {
         store_tier *tier = &store->tiers[t];
         BROKEN(tier->resident, was + 1, "resident, counted");
@@ -48,7 +49,9 @@ static void counts_that_differ_from_the_records_are_told(void **state)
         BROKEN(tier->demoting, true, "demoting at rest");
         ledger_add(&store->ledger, tier->account, LEDGER_WRITE, KVO_CAUSE_PUT, 0, 5, 1);
         must_say("by the ledger");
-        ledger_add(&store->ledger, tier->account, LEDGER_LEFT, KVO_CAUSE_REMOVE, 0, 5, 1);
+        ledger_add(&store->ledger, tier->account, LEDGER_LEFT, KVO_CAUSE_REMOVE, 0, 3, 1);
+        must_say("by the ledger"); /* of bytes alone */
+        ledger_add(&store->ledger, tier->account, LEDGER_LEFT, KVO_CAUSE_REMOVE, 0, 2, 0);
         check_valid();
     }
     assert_int_equal(kvo_unpin(store, &held, 1), KVO_OK);
@@ -69,6 +72,7 @@ static void records_that_say_what_is_not_are_told(void **state)
     BROKEN(below->copy[1], copy_make(other, BLOCK_VALID, 0, 0), "is not in use");
     BROKEN(r->tree, tree_make(store->record_end + 5, 0), "its parent is no record");
     BROKEN(below->life, was & ~LIFE_FLAG(LIFE_USED), "free record");
+    BROKEN(below->life, life_add_delta(was, 1), "rule 6");
     BROKEN(below->life, was & ~LIFE_FLAG(LIFE_SEALED), "counted");
     BROKEN(store->identities[record_of(29)].word[0], was + 1, "its key hash is wrong");
     uint64_t hash = identity_hash_of(&store->identities[record_of(29)]);
