@@ -153,13 +153,18 @@ static void remove_evicted(kvo_store *s, const kvo_target *t, const target_hit *
         m->answers[hit->index].status = KVO_SHORT;
 }
 
-/* A rewrite has made another block of it since it was found. */
-static bool rewritten(kvo_store *s, const removal *m, size_t index, kvo_handle *handle)
+/* A rewrite has made another block of it since it was found; handles are of that block alone. */
+static bool rewritten(kvo_store *s, const removal *m, const target_hit *hit, kvo_handle *handle)
 {
     uint64_t life;
     block_identity key;
-    identity_key(&m->target->names, index, &key);
-    uint32_t record = index_find(&s->index, &key, &life);
+    uint32_t record = BLOCK_NONE;
+    if (m->target->by == KVO_BY_NAMES) {
+        identity_key(&m->target->names, hit->index, &key);
+        record = index_find(&s->index, &key, &life);
+    } else if (m->target->by != KVO_BY_HANDLES && target_matches_again(s, m->target, hit->record, &life)) {
+        record = hit->record;
+    }
     bool again = record != BLOCK_NONE && *handle != handle_make(record, life_incarnation(life));
     if (again)
         *handle = handle_make(record, life_incarnation(life));
@@ -178,8 +183,8 @@ static void remove_window(kvo_store *s, removal *m)
         if (results[i] == KVO_BUSY && m->deadline != 0 &&
             remove_some(s, &handles[i], 1, true, m->deadline, &results[i]) != KVO_OK)
             r = KVO_SHORT;
-    for (size_t i = 0; i < m->count && m->target->by == KVO_BY_NAMES; i++)
-        while (results[i] == KVO_GONE && rewritten(s, m, m->hits[i].index, &handles[i]))
+    for (size_t i = 0; i < m->count; i++)
+        while (results[i] == KVO_GONE && rewritten(s, m, &m->hits[i], &handles[i]))
             if (remove_some(s, &handles[i], 1, true, m->deadline, &results[i]) != KVO_OK)
                 r = KVO_SHORT;
     if (r != KVO_OK)

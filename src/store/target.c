@@ -133,6 +133,15 @@ bool target_next(kvo_store *s, target_cursor *c, target_hit *hit)
     return false;
 }
 
+bool target_matches_again(kvo_store *s, const kvo_target *t, uint32_t record, uint64_t *life)
+{
+    store_lock(s);
+    *life = word_load(&s->records[record].life);
+    bool there = (life_live(*life) || store_hidden(s, record)) && matches(s, t, record);
+    store_unlock(s);
+    return there;
+}
+
 size_t target_take(kvo_store *s, target_cursor *c, target_hit *hits, size_t most)
 {
     size_t n = 0;

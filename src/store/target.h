@@ -25,6 +25,8 @@ typedef struct target_hit {
 int target_check(const kvo_store *s, const kvo_target *target, bool listed);
 /* false at the end. Takes no lock, but for a block that is not there, if `hidden` asks for it. */
 bool target_next(kvo_store *s, target_cursor *cursor, target_hit *hit);
+/* Whether the block that a record has now is one of those that a target describes. Takes the lock. */
+bool target_matches_again(kvo_store *s, const kvo_target *t, uint32_t record, uint64_t *life);
 /* Up to `most` at once; 0 at the end. */
 size_t target_take(kvo_store *s, target_cursor *cursor, target_hit *hits, size_t most);
 static inline bool target_listed(const kvo_target *t) { return t->by == KVO_BY_NAMES || t->by == KVO_BY_HANDLES; }
