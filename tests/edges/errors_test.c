@@ -159,7 +159,8 @@ static void each_error_that_speaks_of_one_place_costs_that_copy_alone(void **sta
     static const int errors[] = {EIO, ENODATA, EILSEQ, EREMOTEIO};
     open_there("dram:4blk,disk:@0:64blk");
     assert_int_equal(fill_with(1, 20, BYTES), 20);
-    assert_int_equal(kvo_sync(store, NULL, KVO_WRITTEN, KVO_FOREVER, NULL), KVO_OK); /* nobody needs their slots later */
+    /* So that nobody needs their slots later. */
+    assert_int_equal(kvo_sync(store, NULL, KVO_WRITTEN, KVO_FOREVER, NULL), KVO_OK);
     for (uint64_t i = 0; i < 4; i++) {
         atomic_store(&read_fails, errors[i]);
         atomic_store(&reads_to_fail, 2); /* an EIO is read again */

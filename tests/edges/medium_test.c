@@ -395,7 +395,8 @@ static void an_opening_whose_nth_allocation_fails_loses_nothing(void **state)
         } else {
             space = open_space("a", 65536);
         }
-        assert_true(served() >= (r == KVO_OK && !done ? 9 : 10)); /* one that could not be read waits for the next time */
+        /* One that could not be read waits for the next time. */
+        assert_true(served() >= (r == KVO_OK && !done ? 9 : 10));
         close_and_look_again();
     }
     assert_true(failed > 10);

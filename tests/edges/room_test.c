@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Room: victims that change while they wait in a queue, orphans, sizes that mix without memory, intents of many blocks of
-   many kinds. */
+/* Room: victims that change while they wait in a queue, orphans, sizes that mix without memory, intents of many blocks
+   of many kinds. */
 #include <stdlib.h>
 #include <unistd.h>
 
