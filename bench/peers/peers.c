@@ -245,10 +245,10 @@ static void obey(const char *verb, const char *what, const peer_ops *ops)
         (void)snprintf(run.answer, PEER_ANSWER, "{\"missing\": \"its process died of signal %d\"}",
                        WTERMSIG(status));
     }
+    clear(run.directory); /* before the answer: what comes next may be another program's, at the same place */
+    (void)rmdir(run.directory);
     printf("%s\n", run.answer);
     (void)fflush(stdout);
-    clear(run.directory);
-    (void)rmdir(run.directory);
 }
 
 static void go_to(const char *directory)

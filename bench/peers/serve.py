@@ -341,14 +341,15 @@ def serve(systems):
         if filled != size:
             fill(source, size, source.size // size)
             filled = size
-        shutil.rmtree(place, ignore_errors=True) # what a process that was killed left
+        shutil.rmtree(place, ignore_errors=True)  # what a process that was killed left
         place.mkdir()
         if verb == "measure":
             call = Measure(by_name[name], size, source, str(place), in_memory).run
         else:
             call = functools.partial(fault, by_name[name], what, source, str(place), in_memory)
-        print(json.dumps(in_child(call)), file=answers, flush=True)
-        shutil.rmtree(place, ignore_errors=True)
+        answer = in_child(call)
+        shutil.rmtree(place, ignore_errors=True)  # before the answer: the next at this place may be another program's
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 def is_tmpfs(directory):
