@@ -233,6 +233,130 @@ static void a_repair_that_cannot_be_written_says_so(void **state)
     close_store();
 }
 
+/* Nothing in it tells what it was, and nothing needs to. */
+static void the_header_of_a_segment_that_was_never_used_is_zero_again(void **state)
+{
+    (void)state;
+    said s;
+    kvo_verify_result result;
+    uint8_t page[4096] = {0}, zero[4096] = {0};
+    char path[128];
+    make_store();
+    damage(segment_bytes() + 40);
+    reopen("");
+    assert_int_equal(repair(&s, &result), KVO_OK);
+    assert_true(s.count == 1 && result.repaired == 1);
+    assert_string_equal(s.remedy, "written again");
+    check_all(1);
+    close_store();
+    snprintf(path, sizeof path, "%s/data", fixture_path(0));
+    int file = open(path, O_RDONLY);
+    assert_true(file >= 0 && pread(file, page, sizeof page, (off_t)segment_bytes()) == sizeof page);
+    close(file);
+    assert_memory_equal(page, zero, sizeof page);
+}
+
+/* What a repair would write over: the ends of payloads, headers of segments. */
+static void what_cannot_be_written_is_left_and_said(void **state)
+{
+    (void)state;
+    said s;
+    kvo_verify_result result;
+    for (uint64_t bad = 2; bad <= 4; bad += 2) {
+        uint64_t at = make_store();
+        damage(at + 4096 + BYTES + 5);
+        damage(at + 16 * 4096 + 4096 + BYTES + 5); /* the next one's */
+        if (bad == 4) {
+            damage(segment_bytes() + 40);
+            damage(2 * segment_bytes() + 40);
+        }
+        options.flags = 0;
+        faulty_open("disk:@0");
+        atomic_store(&faulty.page_writes, ALWAYS);
+        assert_int_equal(repair(&s, &result), KVO_E_IO);
+        assert_true(result.bad == bad && result.repaired == 0);
+        assert_string_equal(s.remedy, "left as it is");
+        atomic_store(&faulty.page_writes, 0);
+        check_all(1);
+        assert_int_equal(repair(&s, &result), KVO_OK);
+        assert_true(result.bad == bad && result.repaired == bad);
+        assert_int_equal(repair(&s, &result), KVO_OK);
+        assert_int_equal(result.bad, 0);
+        check_all(1);
+        close_store();
+        fixture_remove(0);
+    }
+}
+
+/* A slot that a reservation has is nobody's to make void: it is written when that is sealed. */
+static void a_bad_header_under_a_reservation_is_left_to_it(void **state)
+{
+    (void)state;
+    said s;
+    kvo_verify_result result;
+    const uint32_t bytes = BYTES;
+    kvo_reservation reservations[200];
+    kvo_answer answers[200];
+    size_t count = 0;
+    uint64_t at = make_store();
+    damage(at + 200);
+    reopen("");
+    assert_int_equal(store_stat().damaged_slots, 1);
+    do { /* until it is taken */
+        kvo_names names = names_of(100 + count, 1);
+        assert_int_equal(kvo_reserve(store, &names, &bytes, NULL, &reservations[count], &answers[count]), KVO_OK);
+        assert_int_equal(answers[count].status, KVO_OK);
+        payload_make(reservations[count].memory, BYTES, 100 + count, 0);
+        assert_true(++count < 200);
+    } while (!place_slot_used(&store->tiers[0].space, (uint32_t)(at / 4096)));
+    assert_int_equal(repair(&s, &result), KVO_OK);
+    assert_true(s.count == 1 && s.offset == at);
+    assert_int_equal(kvo_seal(store, reservations, count, KVO_WRITTEN, 0, answers), KVO_OK);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(get(100 + i, BYTES), KVO_OK);
+    assert_int_equal(repair(&s, &result), KVO_OK);
+    assert_int_equal(s.count, 0);
+    check_all(2);
+    close_store();
+}
+
+/* Its write there will be a repair; one above it, where it lies well, is none. */
+static void a_copy_that_goes_below_a_good_one_may_be_written_there_again(void **state)
+{
+    (void)state;
+    said s;
+    kvo_verify_result result;
+    int done = -1;
+    open_store("disk:@0:4blk,disk:@1:16blk,disk:@2:64blk");
+    assert_int_equal(fill_with(1, 10, BYTES), 10);
+    kvo_block_info info = info_of(1);
+    assert_true(info.copy_count == 1 && info.copies[0].tier == 1);
+    uint32_t record = handle_record(info.handle);
+    store_lock(store);
+    store_demote(store, &record, 1, 2, &done);
+    store_unlock(store);
+    assert_int_equal(done, KVO_OK);
+    info = info_of(1);
+    assert_int_equal(info.copy_count, 2);
+    char path[128];
+    uint8_t byte;
+    snprintf(path, sizeof path, "%s/data", fixture_path(2));
+    int file = open(path, O_RDWR);
+    off_t offset = (off_t)info.copies[1].offset_bytes + 4096 + 100;
+    assert_true(file >= 0 && pread(file, &byte, 1, offset) == 1);
+    byte ^= 1;
+    assert_int_equal(pwrite(file, &byte, 1, offset), 1);
+    close(file);
+    assert_int_equal(repair(&s, &result), KVO_OK);
+    assert_int_equal(result.repaired, 1);
+    assert_int_equal(info_of(1).copy_count, 1);
+    uint64_t life = word_load(&store->records[record].life);
+    assert_true(life_has(life, life_repair_flag(2)) && !life_has(life, life_repair_flag(1)));
+    assert_int_equal(get(1, BYTES), KVO_OK);
+    check_valid();
+    close_store();
+}
+
 static void it_is_for_stores_that_nobody_else_uses(void **state)
 {
     (void)state;
@@ -266,6 +390,10 @@ int main(void)
         FIXTURE_TEST(a_header_that_broke_under_the_store_is_made_void),
         FIXTURE_TEST(bytes_behind_a_payload_cost_nothing),
         FIXTURE_TEST(a_repair_that_cannot_be_written_says_so),
+        FIXTURE_TEST(the_header_of_a_segment_that_was_never_used_is_zero_again),
+        FIXTURE_TEST(what_cannot_be_written_is_left_and_said),
+        FIXTURE_TEST(a_bad_header_under_a_reservation_is_left_to_it),
+        FIXTURE_TEST(a_copy_that_goes_below_a_good_one_may_be_written_there_again),
         FIXTURE_TEST(it_is_for_stores_that_nobody_else_uses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
