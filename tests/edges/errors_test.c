@@ -9,11 +9,12 @@
 #include "ledger/ledger.h"
 
 #define BYTES 65536u
+#define STAGED_BYTES (BYTES + 4096u)
 
 static base_env machine;
 static _Atomic int read_fails, write_fails; /* with this error: the next read, or write, of a block */
 static _Atomic int reads_to_fail;
-static _Atomic size_t no_memory_of;          /* so many bytes and more are not given */
+static _Atomic size_t no_memory_of; /* neither so many bytes are given, nor a mebibyte or more */
 
 static size_t length_of(const struct iovec *iov, int count)
 {
@@ -40,11 +41,16 @@ static ssize_t write_there(base_env *env, int file, const struct iovec *iov, int
     return error ? -error : base_env_posix()->write(base_env_posix(), file, iov, count, offset);
 }
 
+static _Atomic int allocs_until; /* n: the nth from now is not given */
+
 static void *alloc_there(base_env *env, size_t bytes)
 {
+    int left = atomic_load(&allocs_until);
+    if (left > 0 && atomic_fetch_sub(&allocs_until, 1) == 1)
+        return NULL;
     size_t most = atomic_load(&no_memory_of);
     (void)env;
-    return most && bytes >= most ? NULL : base_env_posix()->alloc(base_env_posix(), bytes);
+    return most && (bytes == most || bytes >= 1 << 20) ? NULL : base_env_posix()->alloc(base_env_posix(), bytes);
 }
 
 static void open_there(const char *tiers)
@@ -111,7 +117,7 @@ static void without_memory_of_ours_it_is_not_stored(void **state)
     (void)state;
     open_there("disk:@0:64blk");
     assert_int_equal(put(1, BYTES), KVO_STORED);
-    atomic_store(&no_memory_of, BYTES);
+    atomic_store(&no_memory_of, STAGED_BYTES);
     atomic_store(&write_fails, EFAULT);
     assert_int_equal(put(2, BYTES), KVO_E_IO); /* as the device said */
     assert_int_equal(put_at_odd(3), KVO_E_MEMORY);
@@ -133,7 +139,7 @@ static void a_demotion_without_memory_leaves_the_block_where_it_is(void **state)
     kvo_answer answer;
     open_there("disk:@0:64blk,disk:@1:64blk");
     assert_int_equal(put(1, BYTES), KVO_STORED);
-    atomic_store(&no_memory_of, BYTES);
+    atomic_store(&no_memory_of, STAGED_BYTES);
     uint32_t record = handle_record(info_of(1).handle);
     int result = -1;
     store_lock(store);
@@ -148,6 +154,38 @@ static void a_demotion_without_memory_leaves_the_block_where_it_is(void **state)
         assert_int_equal(exists(1, &answer), KVO_OK);
     while (answer.tier_mask != 3);
     assert_int_equal(get(1, BYTES), KVO_OK);
+    close_store();
+}
+
+/* The nth allocation of a rewrite, of blocks on both disks and on the first alone: it is done, or the old bytes are
+   there, or, where one of two headers may be dead, none. */
+static void a_rewrite_whose_nth_allocation_fails_serves_no_wrong_byte(void **state)
+{
+    (void)state;
+    unsigned failed = 0;
+    open_there("disk:@0:128blk,disk:@1:128blk");
+    for (int n = 1, left = 0; left == 0; n++) {
+        for (uint64_t both = 0; both < 2; both++) {
+            uint64_t number = 2 * (uint64_t)n + both;
+            int done = KVO_OK;
+            assert_int_equal(put(number, BYTES), KVO_STORED);
+            uint32_t record = handle_record(info_of(number).handle);
+            store_lock(store);
+            if (both)
+                store_demote(store, &record, 1, 1, &done);
+            store_unlock(store);
+            assert_int_equal(done, KVO_OK);
+            atomic_store(&allocs_until, n);
+            int status = rewrite(number, BYTES, 1, 0, KVO_SEALED);
+            left = atomic_exchange(&allocs_until, 0);
+            assert_true(status == KVO_STORED || status == KVO_E_MEMORY);
+            int there = get_as(number, BYTES, status == KVO_STORED, NULL, NULL);
+            assert_true(there == KVO_OK || (both && status != KVO_STORED && there == KVO_MISS));
+            failed += status != KVO_STORED;
+            check_valid();
+        }
+    }
+    assert_true(failed > 2);
     close_store();
 }
 
@@ -367,6 +405,7 @@ int main(void)
         FIXTURE_TEST(memory_that_a_device_cannot_reach_goes_through_ours),
         FIXTURE_TEST(without_memory_of_ours_it_is_not_stored),
         FIXTURE_TEST(a_demotion_without_memory_leaves_the_block_where_it_is),
+        FIXTURE_TEST(a_rewrite_whose_nth_allocation_fails_serves_no_wrong_byte),
         FIXTURE_TEST(each_error_that_speaks_of_one_place_costs_that_copy_alone),
         FIXTURE_TEST(names_that_crowd_one_bucket_find_no_room_and_harm_nobody),
         FIXTURE_TEST(a_ledger_that_grew_says_how_much_it_needs),

@@ -104,6 +104,62 @@ static void beyond_its_table_a_remove_writes_over_all_that_is_free(void **state)
     }
 }
 
+/* Some of a segment are in the table, and others found it full. */
+static void listed_and_lost_ones_of_a_segment_go_together(void **state)
+{
+    (void)state;
+    open_small("disk:@0:2048blk");
+    assert_int_equal(fill_with(0, 300, BYTES), 300);
+    for (uint64_t i = 0; i < 256; i += 2)
+        evict(i);
+    for (uint64_t i = 1; i < 128; i += 2)
+        evict(i);
+    assert_int_equal(disk()->stale.count, disk()->stale.max);
+    uint32_t kept = 0;
+    while (!disk()->stale.entries[kept].used)
+        kept++;
+    disk()->stale.entries[kept].keep = true; /* as of a copy that could not be read */
+    uint64_t hash = disk()->stale.entries[kept].hash;
+    assert_int_equal(store_invalidate_evicted(store), 0);
+    assert_true(disk()->stale.count == 1 && disk()->stale.lost_count == 0);
+    for (uint64_t i = 129; i < 256; i += 2)
+        evict(i);
+    for (uint64_t i = 256; i < 300; i++)
+        evict(i); /* the table is full again, with the one that was kept */
+    assert_true(disk()->stale.lost_count > 0);
+    assert_int_equal(drop(9999, KVO_WRITTEN), KVO_MISS); /* a name that never was: it may be any */
+    assert_int_equal(disk()->stale.lost_count, 0);
+    assert_int_equal(store_invalidate_stale(store, hash, NULL, 0), 0);
+    look_after_a_crash();
+    for (uint64_t i = 0; i < 129; i++)
+        assert_int_equal(exists(i, NULL), KVO_MISS);
+    back_before_the_crash();
+    close_store();
+}
+
+/* Of more headers than one batch takes nobody knows whose they are. */
+static void many_headers_that_may_be_anybodys_go_with_any_name(void **state)
+{
+    (void)state;
+    open_small("disk:@0:2048blk");
+    assert_int_equal(fill_with(0, 60, BYTES), 60);
+    for (uint64_t i = 0; i < 50; i++) {
+        uint32_t slot = info_of(i).copies[0].slot;
+        evict(i);
+        store_lock(store);
+        store_stale_add(store, 0, slot, 0, false);
+        store_unlock(store);
+    }
+    assert_int_equal(disk()->stale.count, 50);
+    assert_int_equal(drop(9999, KVO_WRITTEN), KVO_MISS);
+    assert_int_equal(disk()->stale.count, 0);
+    look_after_a_crash();
+    for (uint64_t i = 0; i < 60; i++)
+        assert_int_equal(exists(i, NULL), i < 50 ? KVO_MISS : KVO_OK);
+    back_before_the_crash();
+    close_store();
+}
+
 static void a_slot_that_is_being_written_is_waited_for(void **state)
 {
     (void)state;
@@ -197,6 +253,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(a_removed_name_is_found_among_many_evicted),
         FIXTURE_TEST(beyond_its_table_a_remove_writes_over_all_that_is_free),
+        FIXTURE_TEST(listed_and_lost_ones_of_a_segment_go_together),
+        FIXTURE_TEST(many_headers_that_may_be_anybodys_go_with_any_name),
         FIXTURE_TEST(a_slot_that_is_being_written_is_waited_for),
         FIXTURE_TEST(a_slot_that_is_being_written_is_waited_for_also_while_others_leave),
         FIXTURE_TEST(segments_that_turned_meanwhile_lose_their_old_headers),
