@@ -169,6 +169,50 @@ static void what_is_rewritten_while_a_remove_waits_goes_too(void **state)
     close_store();
 }
 
+/* By tenant all that are his go, also in a new life; by handle only the life that it is of. */
+static void what_changes_while_a_remove_waits_is_looked_at_again(bool by_handle)
+{
+    kvo_put_options o = KVO_PUT_OPTIONS_INIT;
+    kvo_reservation reservation;
+    kvo_answer answer;
+    const uint32_t bytes = BYTES;
+    open_store("dram:16blk,disk:@0:64blk");
+    for (uint64_t i = 1; i <= 3; i++)
+        put_at(i, KVO_SAFE);
+    kvo_names names = names_of(60, 1);
+    assert_int_equal(kvo_reserve(store, &names, &bytes, NULL, &reservation, &answer), KVO_OK);
+    const kvo_handle handles[4] = {info_of(1).handle, info_of(2).handle, reservation.handle, info_of(3).handle};
+    hide_begin(&first, 3, 1);
+    the_remover.target = by_handle ? (kvo_target){.by = KVO_BY_HANDLES, .handles = handles, .handle_count = 4}
+                                   : (kvo_target){.by = KVO_BY_TENANT};
+    assert_int_equal(pthread_create(&the_remover.thread, NULL, removes, &the_remover), 0);
+    wait_for_waiting(2);
+    assert_int_equal(rewrite(1, BYTES, 5, 0, KVO_SEALED), KVO_STORED);
+    assert_int_equal(drop(2, KVO_WRITTEN), KVO_OK);
+    o.policy.tenant = 9;
+    assert_int_equal(put_as(50, BYTES, 0, &o, NULL), KVO_STORED); /* in the record of 2 */
+    hide_end(&first);
+    pthread_join(the_remover.thread, NULL);
+    assert_int_equal(the_remover.r, KVO_OK);
+    assert_int_equal(the_remover.removed, by_handle ? 0 : 2);
+    for (int i = 0; by_handle && i < 4; i++)
+        assert_int_equal(the_remover.answers[i].status, KVO_GONE);
+    assert_int_equal(get_as(1, BYTES, 5, NULL, NULL), by_handle ? KVO_OK : KVO_MISS);
+    assert_int_equal(get_as(3, BYTES, 1, NULL, NULL), by_handle ? KVO_OK : KVO_MISS);
+    assert_int_equal(get(50, BYTES), KVO_OK);
+    assert_int_equal(kvo_abort(store, &reservation, 1, &answer), KVO_OK);
+    assert_int_equal(answer.status, KVO_OK);
+    close_store();
+    fixture_remove(0);
+}
+
+static void a_tenant_goes_with_all_lives_and_a_handle_with_its_own(void **state)
+{
+    (void)state;
+    what_changes_while_a_remove_waits_is_looked_at_again(false);
+    what_changes_while_a_remove_waits_is_looked_at_again(true);
+}
+
 static void what_is_rewritten_while_a_remove_waits_may_be_short_of_its_level(void **state)
 {
     (void)state;
@@ -425,6 +469,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(a_remove_of_hidden_blocks_is_busy_however_they_are_named),
         FIXTURE_TEST(what_is_rewritten_while_a_remove_waits_goes_too),
+        FIXTURE_TEST(a_tenant_goes_with_all_lives_and_a_handle_with_its_own),
         FIXTURE_TEST(what_is_rewritten_while_a_remove_waits_may_be_short_of_its_level),
         FIXTURE_TEST(no_remove_misses_a_block_that_is_being_shown),
         FIXTURE_TEST(a_remove_that_waited_for_a_transfer_may_be_short),
