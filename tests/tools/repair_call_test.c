@@ -339,7 +339,7 @@ static void a_copy_that_goes_below_a_good_one_may_be_written_there_again(void **
     info = info_of(1);
     assert_int_equal(info.copy_count, 2);
     char path[128];
-    uint8_t byte;
+    uint8_t byte = 0;
     snprintf(path, sizeof path, "%s/data", fixture_path(2));
     int file = open(path, O_RDWR);
     off_t offset = (off_t)info.copies[1].offset_bytes + 4096 + 100;
