@@ -49,6 +49,16 @@ static int probe(study *s)
     return code;
 }
 
+/* Of rows from which the reading's sentences cannot be made. */
+static void say_why_nothing(study *s)
+{
+    size_t missing = 0;
+    for (size_t i = 0; i < s->now->row_count; i++) {
+        missing += s->now->rows[i].missing != NULL;
+    }
+    study_say(s, "No reading: %zu of %zu rows have no figure here, and say why.", missing, s->now->row_count);
+}
+
 static int run_experiments(study *s, int only)
 {
     int code = 0;
@@ -64,6 +74,9 @@ static int run_experiments(study *s, int only)
         code = e->run(s);
         if (code == 0) {
             e->read(s);
+        }
+        if (code == 0 && s->now->reading[0] == 0) {
+            say_why_nothing(s);
         }
         if (code == 0 && !s->bench.json) {
             printf("  %s\n\n", s->now->reading);
