@@ -200,7 +200,7 @@ def machine(options, places):
         if line.startswith("model name")
     ]
     memory = int(pathlib.Path("/proc/meminfo").read_text().split()[1]) * 1024
-    kinds = {name: first_line("stat", "-f", "-c", "%T", path) for name, path in places.items()}
+    kinds = {name: first_line("findmnt", "-n", "-o", "FSTYPE", "-T", path) for name, path in places.items()}
     return {
         "cpu": cpu[0] if cpu else platform.machine(),
         "cores": os.cpu_count(),
