@@ -10,7 +10,7 @@
 
 #define CHAIN 128
 #define CHAINS 2048 /* that are looked up, of those that are stored: 8 MiB of names */
-#define BIG_BLOCK (5u << 20)
+#define GHOST_BLOCK 65536u /* its bytes are nowhere, but 10^8 of them must fit the 16 TiB of a tier */
 
 static int put_ghosts(bench_store *store, uint64_t count)
 {
@@ -20,7 +20,7 @@ static int put_ghosts(bench_store *store, uint64_t count)
     int code = 0;
     options.chained = 1;
     for (size_t i = 0; i < CHAIN; i++) {
-        segments[i] = (kvo_segment){NULL, BIG_BLOCK};
+        segments[i] = (kvo_segment){NULL, GHOST_BLOCK};
     }
     for (uint64_t i = 0; code == 0 && i < count; i += CHAIN) {
         size_t n = count - i < CHAIN ? (size_t)(count - i) : CHAIN;
@@ -36,7 +36,7 @@ static int open_ghosts(study *s, const char *name, uint64_t count, bench_store *
     kvo_options options = KVO_OPTIONS_INIT;
     char tiers[64];
     options.flags = KVO_OPEN_GHOST;
-    options.block_bytes = BIG_BLOCK;
+    options.block_bytes = GHOST_BLOCK;
     (void)snprintf(tiers, sizeof tiers, "dram:%llublk", (unsigned long long)count);
     return bench_open(&s->bench, name, tiers, &options, store);
 }
