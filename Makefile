@@ -23,7 +23,7 @@
 #   make bench-llama        the stock llama-server and kvonce's adapter on the same prompt, and how much two runs
 #                           differ with nothing restored: docs/llama.md's tables
 #   make study              the five costs: about five minutes, a report in build/study.html;
-#                           STUDY="--trace FILE" hands options on, and STUDY= is a full run
+#                           STUDY="--trace FILE" hands options on; STUDY=--quick takes a minute
 #   make stress             eight threads over queues: 10 minutes, and 1 under thread sanitizer
 #   make soak               10,000 kills of a process at work (SOAK_KILLS=N others, SOAK_SECONDS=N as long as that
 #                           instead), then power cuts, simulated crashes and flipped bits, 20 times what
@@ -112,7 +112,7 @@ bench-llama: packages
 	ninja -C build/plain tests/llama/llama_splits_test
 	tests/llama/with_parts.sh build/plain/tests/llama/llama_splits_test
 
-STUDY ?= --quick
+STUDY ?=
 study: packages
 	$(MAKE) all
 	$(RELEASE)/src/cli/kvonce study --html build/study.html --json build/study.json $(STUDY)

@@ -124,7 +124,7 @@ int cli_study_command(int argc, char **argv)
         {"--html", "FILE", "write a report with plots", &html},
         {"--json", "FILE", "write everything with raw samples; - prints it, and nothing else", &json},
         {"--only", "NAME", "lookup, update, sram, coherence or link", &only_text},
-        {"--quick", NULL, "fewer and shorter samples: about five minutes", &quick},
+        {"--quick", NULL, "fewer and shorter samples: about a minute instead of five", &quick},
         {"--tiny", NULL, "a run of seconds that shows that all works; its figures mean nothing", &tiny},
         {"--trace", "FILE", "a serving trace for sram, as for kvonce replay (default: a synthetic one)", &trace},
         {"--count-lookups", "BLOCKS", "look-ups among so many blocks, for callgrind; the study runs this itself", &count_text},
