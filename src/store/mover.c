@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The mover: one thread that keeps the next victims of each tier clean, so that making room is a
- * discard, and that makes room where a call must not wait longer than it said. How far ahead follows from how fast slots are taken and how long a batch takes: what is
- * taken during two batches. It sleeps until a slot is taken and less than half of that is ready.
+ * discard, and that makes room where a call must not wait longer than it said. How far ahead follows
+ * from how fast slots are taken and how long a batch takes: what is taken during two batches. It
+ * sleeps until a slot is taken and less than half of that is ready.
  */
 #include "store/store.h"
 

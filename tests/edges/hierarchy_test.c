@@ -161,28 +161,19 @@ static void a_batch_that_fills_the_tier_keeps_what_landed(void **state)
 
 /* ---- sizes ---- */
 
-static void refuse(const char *tiers, int want, const char *what)
-{
-    kvo_error error = {{0}};
-    int r = try_open(tiers, &error);
-    if (r != want || strstr(error.text, what) == NULL)
-        fail_msg("%s: %d, \"%s\" lacks \"%s\"", tiers, r, error.text, what);
-    assert_null(store);
-}
-
 static void capacities_that_cannot_be_are_said_why(void **state)
 {
     (void)state;
-    refuse("dram:8K", KVO_E_RANGE, "too small for one block");
-    refuse("dram:128K", KVO_E_RANGE, "control records");
+    open_is_refused("dram:8K", KVO_E_RANGE, "too small for one block");
+    open_is_refused("dram:128K", KVO_E_RANGE, "control records");
     options.flags = KVO_OPEN_GHOST;
     options.blocks_max = 1000;
-    refuse("dram:100T", KVO_E_RANGE, "over 16 TiB");
+    open_is_refused("dram:100T", KVO_E_RANGE, "over 16 TiB");
     options.flags = 0;
     options.blocks_max = 0;
     open_store("disk:@0:64M");
     close_store();
-    refuse("disk:@0:1M", KVO_E_RANGE, "not even one");
+    open_is_refused("disk:@0:1M", KVO_E_RANGE, "not even one");
     open_store("disk:@0");
     close_store();
 }
@@ -224,7 +215,7 @@ static void directories_that_call_other_things_alike_are_not_opened_together(voi
     assert_int_equal(try_open("disk:@1:16blk", &error), KVO_OK);
     space = open_space("a", 4096);
     close_store();
-    refuse("disk:@0:16blk,disk:@1:16blk", KVO_E_MISMATCH, "not written by one store");
+    open_is_refused("disk:@0:16blk,disk:@1:16blk", KVO_E_MISMATCH, "not written by one store");
     open_store("disk:@0:16blk");
     close_store();
 }
@@ -278,7 +269,7 @@ static void blocks_without_their_space_are_counted_for_a_reader(void **state)
     close_store();
     snprintf(command, sizeof command, "cd %s && for f in spaces*; do : > $f; done", fixture_path(0));
     assert_int_equal(system(command), 0);
-    refuse("disk:@0:64blk", KVO_E_MISMATCH, "20 blocks of spaces");
+    open_is_refused("disk:@0:64blk", KVO_E_MISMATCH, "20 blocks of spaces");
     options.flags = KVO_OPEN_READ_ONLY;
     kvo_error error = {{0}};
     assert_int_equal(try_open("disk:@0", &error), KVO_OK);

@@ -276,20 +276,11 @@ static void numbers_out_of_their_range_are_refused(void **state)
 
 /* ---- what an opening is told ---- */
 
-static void refuse(const char *tiers, int want, const char *what)
-{
-    kvo_error error = {{0}};
-    int r = try_open(tiers, &error);
-    if (r != want || strstr(error.text, what) == NULL)
-        fail_msg("%s: %d, \"%s\" lacks \"%s\"", tiers, r, error.text, what);
-    assert_null(store);
-}
-
 #define REFUSED(field, value, what)                     \
     do {                                                \
         kvo_options usual = options;                    \
         options.field = value;                          \
-        refuse("dram:16blk", KVO_E_RANGE, what);        \
+        open_is_refused("dram:16blk", KVO_E_RANGE, what);        \
         options = usual;                                \
     } while (0)
 
@@ -310,7 +301,7 @@ static void options_out_of_their_range_are_refused_by_name(void **state)
     REFUSED(io_engine, 99, "io_engine");
     REFUSED(io_engine, -1, "io_engine");
     options.hierarchy = KVO_EXCLUSIVE;
-    refuse("dram:16blk", KVO_E_UNSUPPORTED, "ghost");
+    open_is_refused("dram:16blk", KVO_E_UNSUPPORTED, "ghost");
 }
 
 static void refuse_tier(kvo_tier_config config, int want, const char *what)

@@ -109,6 +109,15 @@ int try_open(const char *tiers, kvo_error *error)
     return kvo_open(text, &o, &store, error);
 }
 
+void open_is_refused(const char *tiers, int status, const char *text)
+{
+    kvo_error error = {{0}};
+    int r = try_open(tiers, &error);
+    if (r != status || strstr(error.text, text) == NULL)
+        fail_msg("%s: %d, \"%s\" lacks \"%s\"", tiers, r, error.text, text);
+    assert_null(store);
+}
+
 kvo_space open_space(const char *label, uint64_t block_bytes_max)
 {
     kvo_space_config config = KVO_SPACE_CONFIG_INIT;

@@ -33,6 +33,7 @@ uint32_t fixture_stepped(void); /* the flag of that */
 /* "@0" .. "@3" behind a ":" stand for fixture_path(). KVO_TEST_WRAPPERS=fault: stands in front of each tier. */
 void fixture_text(const char *tiers, char *text, size_t bytes); /* with the paths in their places */
 int try_open(const char *tiers, kvo_error *error);
+void open_is_refused(const char *tiers, int status, const char *text); /* with that text somewhere in the line */
 void open_store(const char *tiers);
 void open_more(const char *tiers); /* with space "b" of options.block_bytes instead of 64 KiB */
 void close_store(void);            /* must say KVO_OK */

@@ -17,15 +17,6 @@ static const char *in_directory(const char *name)
     return path;
 }
 
-static void refused(const char *tiers, int status, const char *text)
-{
-    kvo_error error = {{0}};
-    assert_int_equal(try_open(tiers, &error), status);
-    assert_null(store);
-    if (strstr(error.text, text) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", error.text, text);
-}
-
 static void a_directory_is_private_and_opened_once(void **state)
 {
     (void)state;
@@ -34,8 +25,8 @@ static void a_directory_is_private_and_opened_once(void **state)
     assert_int_equal(stat(fixture_path(0), &about), 0);
     assert_int_equal(about.st_mode & 0777, 0700);
     kvo_store *first = store;
-    refused("dram:4blk,disk:@0:16blk", KVO_E_IN_USE, "this process");
-    refused("disk:@1:16blk,disk:@1:16blk", KVO_E_IN_USE, "this process");
+    open_is_refused("dram:4blk,disk:@0:16blk", KVO_E_IN_USE, "this process");
+    open_is_refused("disk:@1:16blk,disk:@1:16blk", KVO_E_IN_USE, "this process");
     store = first; /* the failed attempts did not take its lock */
     put(1, 100);
     close_store();
@@ -124,7 +115,7 @@ static void a_path_may_be_relative(void **state)
     open_store("disk:@0/here:16blk");
     assert_int_equal(get(1, 100), KVO_OK);
     close_store();
-    refused("disk:@0/missing/here:16blk", KVO_E_NOT_FOUND, "create the one that it is to be in");
+    open_is_refused("disk:@0/missing/here:16blk", KVO_E_NOT_FOUND, "create the one that it is to be in");
 }
 
 static uint32_t told_alignment;
@@ -164,7 +155,7 @@ static void foreign_files_are_refused(void **state)
     (void)state;
     mkdir(fixture_path(0), 0700);
     close(open(in_directory("diary.txt"), O_CREAT | O_WRONLY, 0600));
-    refused("disk:@0:16blk", KVO_E_FOREIGN, "diary.txt");
+    open_is_refused("disk:@0:16blk", KVO_E_FOREIGN, "diary.txt");
     unlink(in_directory("diary.txt"));
     open_store("disk:@0:16blk");
 }
@@ -173,13 +164,13 @@ static void what_must_exist_is_not_created(void **state)
 {
     (void)state;
     options.flags = KVO_OPEN_MUST_EXIST;
-    refused("disk:@0:16blk", KVO_E_NOT_FOUND, "no store");
+    open_is_refused("disk:@0:16blk", KVO_E_NOT_FOUND, "no store");
     assert_int_not_equal(access(fixture_path(0), F_OK), 0);
     options.flags = KVO_OPEN_READ_ONLY;
-    refused("disk:@0", KVO_E_NOT_FOUND, "no store");
+    open_is_refused("disk:@0", KVO_E_NOT_FOUND, "no store");
     assert_int_not_equal(access(fixture_path(0), F_OK), 0);
     options.flags = 0;
-    refused("disk:@0", KVO_E_ARGUMENT, "capacity"); /* there is none to take it from */
+    open_is_refused("disk:@0", KVO_E_ARGUMENT, "capacity"); /* there is none to take it from */
 }
 
 /* Whatever a crash left of a creation is an empty store, also for a second attempt. */
@@ -206,7 +197,8 @@ static void a_store_created_half_way_is_empty(void **state)
 static void print_state(char *out, size_t capacity)
 {
     char command[256];
-    snprintf(command, sizeof command, "cd %s && ls -la --time-style=full-iso | sed 1,3d && cat * | cksum", fixture_path(0));
+    snprintf(command, sizeof command, "cd %s && ls -la --time-style=full-iso | sed 1,3d && cat * | cksum",
+             fixture_path(0));
     FILE *pipe = popen(command, "r");
     size_t n = fread(out, 1, capacity - 1, pipe);
     out[n] = 0;

@@ -119,7 +119,8 @@ static const char *wrong_with(const disk *d, const disk_slot *h, bool whole, uin
         return "header of another place or store";
     if (memcmp(h->magic, DISK_MAGIC_SLOT, 8) != 0)
         return "header magic";
-    if (h->write_number > DISK_COUNT_MAX || h->stride != stride || h->stored_bytes != h->identity.payload_bytes || !disk_identity_fits(&h->identity, stride))
+    if (h->write_number > DISK_COUNT_MAX || h->stride != stride ||
+        h->stored_bytes != h->identity.payload_bytes || !disk_identity_fits(&h->identity, stride))
         return "header contents";
     return NULL;
 }

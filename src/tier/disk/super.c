@@ -22,7 +22,8 @@ static bool copy_of_other_version(const disk_super *s)
 static bool contents_sane(const disk_super *s)
 {
     tier_geometry g = {s->segment_units, s->segment_count, s->last_units};
-    return s->sequence <= DISK_COUNT_MAX && s->write_number <= DISK_COUNT_MAX && g.segment_units >= DISK_SEGMENT_UNITS_MIN && g.last_units >= DISK_SEGMENT_UNITS_MIN &&
+    return s->sequence <= DISK_COUNT_MAX && s->write_number <= DISK_COUNT_MAX &&
+           g.segment_units >= DISK_SEGMENT_UNITS_MIN && g.last_units >= DISK_SEGMENT_UNITS_MIN &&
            g.last_units <= g.segment_units && g.segment_count > 0 && tier_units(&g) <= UINT32_MAX;
 }
 
