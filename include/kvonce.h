@@ -195,9 +195,11 @@ enum {
 
 /* What carries transfers of files. */
 typedef enum kvo_io_engine {
-    KVO_IO_AUTO = 0,   /* io_uring where the kernel allows it, else threads. The environment variable
-                          KVONCE_IO (auto, io_uring or threads) decides instead if it is set and
-                          not empty */
+    KVO_IO_AUTO = 0,   /* io_uring where the kernel allows it, else threads; threads too where each disk
+                          tier lies on a file system in memory (tmpfs) and block_bytes is 1 MiB or
+                          more, since there a request is a copy in the caller's thread. The
+                          environment variable KVONCE_IO (auto, io_uring or threads) decides instead
+                          if it is set and neither empty nor auto */
     KVO_IO_URING = 1,  /* kvo_open() fails with KVO_E_UNSUPPORTED where the kernel forbids it */
     KVO_IO_THREADS = 2 /* a pool of io_threads threads, one vectored call a block */
 } kvo_io_engine;
@@ -258,7 +260,8 @@ typedef struct kvo_options {
     uint64_t write_out_ns; /* policies, recency and ledger of blocks on disk are written at
                               least this often while they change; 0 = 1 s, at most a day. What a crash can
                               lose of them is what changed since */
-    uint32_t io_threads;   /* threads of KVO_IO_THREADS; 0 = 8; 1 .. 64 */
+    uint32_t io_threads;   /* threads of KVO_IO_THREADS; 1 .. 64; 0 = 8, or, where each disk tier lies on
+                              a file system in memory, one a processor, 2 to 4 */
     uint32_t tenants_max;  /* tenants with ledger rows of their own, the first ones seen; all
                               others share KVO_TENANT_OTHER's. 0 = 256; 1 .. 4096 */
     uint32_t pins_max;     /* pins at the same time; 0 = 16384 */

@@ -71,6 +71,9 @@ struct base_env {
                 void *context);
     /* Device and inode of a directory: its name in this process. */
     int (*directory_id)(base_env *env, const char *path, uint64_t id[2]);
+    /* Whether the file system of a directory, or of the parent of one that is not there yet, is memory alone
+       (tmpfs, ramfs). 0 where nobody knows. NULL: it is not. */
+    int (*in_memory)(base_env *env, const char *path);
     /* The kernel's exclusive lock: gone with the process, not inherited by a child.
        -EAGAIN: taken, *owner is the process (0 if unknown). */
     int (*lock)(base_env *env, int file, int64_t *owner);

@@ -228,6 +228,7 @@ base_env *base_env_posix(void)
         .remove_file = base_posix_remove_file,
         .list = base_posix_list,
         .directory_id = base_posix_directory_id,
+        .in_memory = base_posix_in_memory,
         .lock = base_posix_lock,
     };
     return &env;

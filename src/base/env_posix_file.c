@@ -5,10 +5,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <linux/magic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 /* For calls that answer -1 and errno. */
@@ -272,6 +276,20 @@ int base_posix_directory_id(base_env *env, const char *path, uint64_t id[2])
     id[0] = about.st_dev;
     id[1] = about.st_ino;
     return 0;
+}
+
+int base_posix_in_memory(base_env *env, const char *path)
+{
+    struct statfs about;
+    char parent[PATH_MAX];
+
+    (void)env;
+    int status = statfs(path, &about);
+    if (status != 0 && errno == ENOENT && strlen(path) < sizeof parent) {
+        strcpy(parent, path);
+        status = statfs(dirname(parent), &about);
+    }
+    return status == 0 && ((unsigned long)about.f_type == TMPFS_MAGIC || (unsigned long)about.f_type == RAMFS_MAGIC);
 }
 
 static int64_t lock_owner(int file, short type)

@@ -23,6 +23,7 @@ int base_posix_remove_file(base_env *env, const char *path);
 int base_posix_list(base_env *env, const char *path, int (*each)(void *context, const char *name),
                     void *context);
 int base_posix_directory_id(base_env *env, const char *path, uint64_t id[2]);
+int base_posix_in_memory(base_env *env, const char *path);
 /* A file that is open for reading only gets a shared lock: it keeps writers out, as it must. */
 int base_posix_lock(base_env *env, int file, int64_t *owner);
 

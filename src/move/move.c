@@ -52,11 +52,11 @@ static int open_as(move_engine *e, move_kind kind, uint32_t threads, kvo_error *
 static int open_engine(move_engine *e, move_kind kind, uint32_t threads, kvo_error *error)
 {
     bool real = e->env == base_env_posix();
-    if (kind == MOVE_AUTO) {
+    if (kind == MOVE_AUTO || kind == MOVE_AUTO_THREADS) {
         int r = from_environment(&kind, error);
         if (r != KVO_OK)
             return r;
-        if (!real)
+        if (!real || kind == MOVE_AUTO_THREADS)
             kind = MOVE_THREADS;
     }
     if ((kind == MOVE_URING && !real) || (kind == MOVE_SIMULATED && real))

@@ -17,13 +17,14 @@
 #define MOVE_DEPTH 64u     /* transfers of one stream in flight */
 #define MOVE_PIECES_MAX 10 /* header, up to eight of a caller's segments, tail */
 
-/* As kvo_io_engine. SIMULATED runs a transfer when it is taken, in an order drawn from env->random:
-   for environments of tests. */
+/* As kvo_io_engine. AUTO_THREADS is AUTO where threads serve better: KVONCE_IO decides there too. SIMULATED
+   runs a transfer when it is taken, in an order drawn from env->random: for environments of tests. */
 typedef enum move_kind {
     MOVE_AUTO = KVO_IO_AUTO,
     MOVE_URING = KVO_IO_URING,
     MOVE_THREADS = KVO_IO_THREADS,
-    MOVE_SIMULATED = 100
+    MOVE_SIMULATED = 100,
+    MOVE_AUTO_THREADS = 101
 } move_kind;
 
 typedef struct move_engine move_engine;

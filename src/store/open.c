@@ -10,11 +10,14 @@
 #include <unistd.h>
 
 #define USUAL_BYTES 65536u
+#define USUAL_THREADS 8u /* that wait for a device */
+#define LARGE_BYTES (1u << 20) /* blocks from which handing a copy to another thread pays */
 #define RECORDS_SPARE 1024u /* for blocks on their way in and out */
 
 /* ---- what the caller asks for ---- */
 
-static uint32_t usual_workers(void)
+/* For work of processors: workers, and transfers that are copies. */
+static uint32_t usual_threads(void)
 {
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     return processors < 2 ? 2 : processors > 4 ? 4 : (uint32_t)processors;
@@ -45,8 +48,7 @@ static int check_options(const base_env *env, kvo_options *o, kvo_error *error)
     if (o->flags & ~(uint32_t)(KVO_OPEN_GHOST | KVO_OPEN_READ_ONLY | KVO_OPEN_MUST_EXIST | KVO_OPEN_STEPPED))
         return base_fail(error, KVO_E_RANGE, "options.flags: 0x%x has bits that mean nothing here", o->flags);
     o->write_out_ns = o->write_out_ns ? o->write_out_ns : 1000000000u;
-    o->io_threads = o->io_threads ? o->io_threads : 8;
-    o->workers = o->workers ? o->workers : usual_workers();
+    o->workers = o->workers ? o->workers : usual_threads();
     o->flight_bytes = o->flight_bytes ? o->flight_bytes : 256u << 20;
     o->tenants_max = o->tenants_max ? o->tenants_max : 256;
     o->pins_max = o->pins_max ? o->pins_max : 16384;
@@ -458,16 +460,41 @@ static kvo_store *new_store(base_env *env, const kvo_options *o, uint32_t tier_c
     return s;
 }
 
+static bool all_in_memory(const kvo_store *s, const kvo_tier_config *tiers)
+{
+    bool any = false;
+    for (unsigned i = 0; i < s->tier_count; i++) {
+        if (tiers[i].kind != KVO_TIER_DISK)
+            continue;
+        if (s->env->in_memory == NULL || s->env->in_memory(s->env, tiers[i].path) == 0)
+            return false;
+        any = true;
+    }
+    return any;
+}
+
+/* On a file system in memory io_uring copies in the call that hands a request over, so that nothing is in
+   flight while the caller digests. */
+static int open_engine(kvo_store *s, const kvo_tier_config *tiers, kvo_error *error)
+{
+    const kvo_options *o = &s->options;
+    bool copies = all_in_memory(s, tiers);
+    uint32_t threads = o->io_threads ? o->io_threads : copies ? usual_threads() : USUAL_THREADS;
+    move_kind kind = (move_kind)o->io_engine;
+    if (kind == MOVE_AUTO && copies && o->block_bytes >= LARGE_BYTES)
+        kind = MOVE_AUTO_THREADS;
+    int r = move_open(s->env, kind, threads, o->flight_bytes, &s->engine, error);
+    if (r == KVO_OK)
+        move_on_log(s->engine, o->on_log, o->log_context);
+    return r;
+}
+
 static int open_stages(kvo_store *s, const kvo_tier_config *tiers, kvo_error *error)
 {
     plan p;
     if (ledger_open(&s->ledger, s->env, s->options.tenants_max) != 0)
         return base_fail(error, KVO_E_MEMORY, "no memory for the ledger");
-    const kvo_options *o = &s->options;
-    int r = s->ghost ? KVO_OK
-                     : move_open(s->env, (move_kind)o->io_engine, o->io_threads, o->flight_bytes, &s->engine, error);
-    if (s->engine)
-        move_on_log(s->engine, o->on_log, o->log_context);
+    int r = s->ghost ? KVO_OK : open_engine(s, tiers, error);
     for (unsigned i = 0; r == KVO_OK && i < s->tier_count; i++)
         r = open_tier(s, i, &tiers[i], error);
     if (r == KVO_OK && s->options.block_bytes == 0 && s->home != KVO_NO_TIER && !s->ghost)

@@ -275,6 +275,9 @@ static void a_failed_allocation_leaves_nothing_behind(void **state)
     const int read_bytes = env->file_bytes(env, file, &bytes);
     const int read_stat = fstat(file, &about);
     const int still_fits = env->allocate(env, file, 1 << 20);
+    const int memory = env->in_memory(env, small);
+    const int memory_below = env->in_memory(env, in_directory("small/not yet"));
+    const int memory_nowhere = env->in_memory(env, in_directory("small/not yet/there"));
     env->close(env, file);
     umount2(in_directory("small"), MNT_DETACH);
 
@@ -285,6 +288,9 @@ static void a_failed_allocation_leaves_nothing_behind(void **state)
     assert_int_equal(bytes, 256 << 10);
     assert_int_equal(about.st_blocks * 512, 256 << 10);
     assert_int_equal(still_fits, 0);
+    assert_int_equal(memory, 1);
+    assert_int_equal(memory_below, 1);
+    assert_int_equal(memory_nowhere, 0);
 }
 
 /* ramfs allocates nothing ahead; the size must be right all the same. */

@@ -111,10 +111,35 @@ def test_b014_odd_sizes_are_exact_without_direct_io(folder):
             all_sizes_are_exact(mounted / ("d%d" % engine), engine)
 
 
+def engine_of(*directories, block, engine=AUTO):
+    with Driver() as driver:
+        driver.open(",".join("disk:%s:16M" % directory for directory in directories), engine=engine, block=block)
+        driver("put", 0, 3, block, 3)
+        assert driver("get", 0, 3, block) == "KVO_OK=3 wrong=0"
+        engine = int(driver.stat()["engine"])
+        assert driver("close") == "KVO_OK"
+    return engine
+
+
+@root_only
+def test_threads_copy_large_blocks_where_all_disks_are_memory(folder):
+    usual = engine_of(folder / "usual", block=BLOCK)  # io_uring, if the kernel allows it
+    here = engine_of(folder / "here", block=1 << 20)  # the same, unless this is memory too
+    for kind in ("tmpfs", "ramfs"):
+        with Mounted(folder / kind, "-t", kind, "-o", "size=200m", "none") as mounted:
+            for _ in range(2):  # the directory is not there at first
+                assert engine_of(mounted / "large", block=1 << 20) == THREADS, kind
+            assert engine_of(mounted / "small", block=BLOCK) == usual, kind
+            assert engine_of(mounted / "a", mounted / "b", block=1 << 20) == THREADS, kind
+            for two in [(mounted / "c", folder / ("c-" + kind)), (folder / ("d-" + kind), mounted / "d")]:
+                assert engine_of(*two, block=1 << 20) == here, "all have to be"
+            assert engine_of(mounted / "asked", block=1 << 20, engine=usual) == usual, "a caller who chooses is obeyed"
+
+
 @root_only
 def test_b014_odd_sizes_are_exact_on_tmpfs_and_on_layers(folder):
     with Mounted(folder / "tmpfs", "-t", "tmpfs", "-o", "size=300m", "none") as mounted:
-        for engine in ENGINES:
+        for engine in {engine_of(folder / "usual", block=BLOCK), *ENGINES}:
             all_sizes_are_exact(mounted / ("d%d" % engine), engine)
     for name in ["lower", "upper", "work"]:
         (folder / name).mkdir()

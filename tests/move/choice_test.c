@@ -56,6 +56,28 @@ static void the_environment_variable_decides_for_automatic_alone(void **state)
     unsetenv("KVONCE_IO");
 }
 
+static void automatic_is_threads_where_they_serve_better_and_the_variable_decides_there_too(void **state)
+{
+    (void)state;
+    move_kind got = MOVE_AUTO;
+    const char *const nothing[] = {"auto", "", "threads"};
+    assert_int_equal(open_as(base_env_posix(), MOVE_AUTO_THREADS, &got), KVO_OK);
+    assert_int_equal(got, MOVE_THREADS);
+    for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
+        setenv("KVONCE_IO", nothing[i], 1);
+        assert_int_equal(open_as(base_env_posix(), MOVE_AUTO_THREADS, &got), KVO_OK);
+        assert_int_equal(got, MOVE_THREADS);
+    }
+    setenv("KVONCE_IO", "io_uring", 1);
+    int r = open_as(base_env_posix(), MOVE_URING, &got);
+    assert_int_equal(open_as(base_env_posix(), MOVE_AUTO_THREADS, &got), r);
+    if (r == KVO_OK)
+        assert_int_equal(got, MOVE_URING);
+    setenv("KVONCE_IO", "ring", 1);
+    assert_int_equal(open_as(base_env_posix(), MOVE_AUTO_THREADS, &got), KVO_E_ARGUMENT);
+    unsetenv("KVONCE_IO");
+}
+
 static void what_passes_by_an_environment_is_not_used_in_it(void **state)
 {
     (void)state;
@@ -76,6 +98,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(automatic_is_io_uring_where_the_kernel_allows_it),
         cmocka_unit_test(the_environment_variable_decides_for_automatic_alone),
+        cmocka_unit_test(automatic_is_threads_where_they_serve_better_and_the_variable_decides_there_too),
         cmocka_unit_test(what_passes_by_an_environment_is_not_used_in_it),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
