@@ -3,15 +3,12 @@
  * Room in a tier: slots are free, or freed by taking the next victim from the tier's queue. A
  * queue is filled by one scan (place_victims) for a batch of victims; those without a copy below
  * are demoted together, and each victim's copy is discarded when its slot is needed, not before, so
- * that a block which is used meanwhile is saved. All under the store's lock, which demotion lets go.
+ * that a block which is used meanwhile is saved. Where slot sizes mix, a segment of another size may have to go
+ * (resize.c). All under the store's lock, which demotion lets go.
  */
-#include <stdlib.h>
-#include <string.h>
-
-#include "store/store.h"
+#include "store/room.h"
 
 #define MOVER_BATCH_BYTES (32u << 20)
-#define ANY_KEY UINT64_MAX
 #define ORDINARY_KEY (PLACE_KEY_KEPT - 1)
 
 uint32_t store_stride(kvo_store *s, unsigned tier, uint32_t payload_bytes)
@@ -85,7 +82,7 @@ static uint32_t queue_place(store_tier *t, uint32_t want)
     return first;
 }
 
-static place_query query_for(kvo_store *s, unsigned tier, uint32_t stride)
+place_query room_query(kvo_store *s, unsigned tier, uint32_t stride)
 {
     return (place_query){
         .records = s->records,
@@ -102,7 +99,6 @@ static place_query query_for(kvo_store *s, unsigned tier, uint32_t stride)
     };
 }
 
-static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 /* Where sizes mix each has a queue, as long as its part of the segments, so that they all fit the array. */
@@ -127,7 +123,7 @@ static place_found queue_fill(kvo_store *s, unsigned tier, uint32_t stride)
     atomic_store(&t->queue_limit, UINT64_MAX); /* what changes during the scan counts too */
     store_holds_expire(s);
     store_relink(s);
-    place_query query = query_for(s, tier, stride);
+    place_query query = room_query(s, tier, stride);
     query.want = queue_want(t, stride, query.want);
     uint32_t first = queue_place(t, query.want);
     place_found found = place_victims(&s->scan, &query, t->queue + first);
@@ -151,7 +147,7 @@ static void queue_pop(store_tier *t)
     t->clean -= t->clean > 0;
 }
 
-static bool below(const kvo_store *s, uint32_t record, unsigned tier)
+bool room_below(const kvo_store *s, uint32_t record, unsigned tier)
 {
     for (unsigned t = tier + 1; t < s->tier_count; t++)
         if (copy_valid(word_load(&s->records[record].copy[t])))
@@ -159,7 +155,7 @@ static bool below(const kvo_store *s, uint32_t record, unsigned tier)
     return false;
 }
 
-static bool above(const kvo_store *s, uint32_t record, unsigned tier)
+bool room_above(const kvo_store *s, uint32_t record, unsigned tier)
 {
     for (unsigned t = 0; t < tier; t++)
         if (copy_state(word_load(&s->records[record].copy[t])) != BLOCK_EMPTY)
@@ -175,7 +171,7 @@ static bool victim_stands(const kvo_store *s, const store_tier *t, const place_v
     return bits_get(t->queued, v->record) && life_incarnation(life) == v->incarnation && life_live(life) &&
            !life_has(life, LIFE_HELD) && copy_idle(word_load(&r->copy[t->number])) &&
            word_load(&r->policy) == v->policy && word_load(&r->touch) == v->touch &&
-           !(s->anchored && above(s, v->record, t->number));
+           !(s->anchored && room_above(s, v->record, t->number));
 }
 
 /* One that stays after all: then its parent, which comes later in the queue, does too (rule 9). */
@@ -221,10 +217,9 @@ static void count_eviction(kvo_store *s, unsigned tier, uint32_t record, bool cl
     store_event(s, clean ? KVO_EVENT_DISCARD : KVO_EVENT_DROP, cause, tier, record);
 }
 
-/* Takes a copy out of a tier, and ends the block if it was the last. */
-static bool evict(kvo_store *s, unsigned tier, uint32_t record, kvo_cause cause)
+bool room_evict(kvo_store *s, unsigned tier, uint32_t record, kvo_cause cause)
 {
-    bool clean = below(s, record, tier);
+    bool clean = room_below(s, record, tier);
     if (!store_copy_drop(s, record, tier, true, cause == KVO_CAUSE_NONE ? KVO_CAUSE_EVICT : cause))
         return false;
     count_eviction(s, tier, record, clean, cause);
@@ -244,7 +239,7 @@ static bool yield(kvo_store *s, store_tier *t, uint32_t record)
     if (v->orphan)
         ledger_count(&s->ledger, t->account, LEDGER_ORPHANS, 1);
     queue_pop(t);
-    return evict(s, t->number, record, KVO_CAUSE_YIELD);
+    return room_evict(s, t->number, record, KVO_CAUSE_YIELD);
 }
 
 /* Blocks of a batch. With a mover they are few, so that those who wait for room wait for little. */
@@ -271,7 +266,7 @@ static void descent_list(const kvo_store *s, const store_tier *t, uint32_t look,
     d->count = 0;
     for (uint32_t i = 0; i < t->queue_count && i < look && d->count < most; i++) {
         const place_victim *v = &t->queue[t->queue_first + i];
-        bool there = below(s, v->record, t->number) && !KVO_PLANTED(DEMOTE_TWICE);
+        bool there = room_below(s, v->record, t->number) && !KVO_PLANTED(DEMOTE_TWICE);
         if (v->key > best || !victim_stands(s, t, v) || there)
             continue;
         if (d->count == 0)
@@ -320,7 +315,7 @@ bool store_room_low(const kvo_store *s, unsigned tier, uint32_t ahead)
 static uint32_t clean_front(const kvo_store *s, const store_tier *t, uint32_t look)
 {
     uint32_t n = 0;
-    while (n < look && n < t->queue_count && below(s, t->queue[t->queue_first + n].record, t->number))
+    while (n < look && n < t->queue_count && room_below(s, t->queue[t->queue_first + n].record, t->number))
         n++;
     return n;
 }
@@ -336,7 +331,7 @@ int store_demote_ahead(kvo_store *s, unsigned tier)
     uint32_t filter = place_only_stride(&t->space, t->wanted_stride) ? 0 : t->wanted_stride;
     if (queue_head(s, t, filter) == NULL && queue_fill(s, tier, filter).count == 0)
         return KVO_MISS;
-    descent_list(s, t, look, ANY_KEY, &d);
+    descent_list(s, t, look, ROOM_ANY_KEY, &d);
     if (d.count)
         descend(s, t, &d);
     t->clean = clean_front(s, t, look);
@@ -351,204 +346,6 @@ int store_demote_ahead(kvo_store *s, unsigned tier)
     return worst;
 }
 
-/* ---- change of slot size ---- */
-
-/* One that has to leave, as it was found. */
-typedef struct leaver {
-    uint32_t record;
-    uint32_t incarnation;
-    uint32_t depth;
-} leaver;
-
-/* The blocks of a segment and those that descend from them, which are of no use without; deepest first. Where
-   these are more than the segment's own, as with trees that lie all over the tier, they stay as orphans. */
-typedef struct leaving {
-    uint64_t *known;  /* one bit a record: `marked` is true of it */
-    uint64_t *marked; /* it is one of them; later: one of its children stays */
-    leaver *list;
-    uint32_t count;
-    size_t bits_bytes, list_bytes;
-} leaving;
-
-static bool resident(const kvo_store *s, unsigned tier, uint32_t record)
-{
-    return copy_state(word_load(&s->records[record].copy[tier])) != BLOCK_EMPTY;
-}
-
-static bool in_segment(const kvo_store *s, unsigned tier, uint32_t segment, uint32_t record)
-{
-    uint64_t copy = word_load(&s->records[record].copy[tier]);
-    return copy_state(copy) != BLOCK_EMPTY && copy_slot(copy) != PLACE_SLOT_NONE &&
-           place_segment_of(&s->tiers[tier].space, copy_slot(copy)) == segment;
-}
-
-/* Whether the block or one above it in the tier lies in the segment. Each record is walked over twice at most. */
-static bool descends(const kvo_store *s, unsigned tier, uint32_t segment, leaving *l, uint32_t record)
-{
-    uint32_t end = record;
-    while (end != BLOCK_NONE && resident(s, tier, end) && !bits_get(l->known, end)) {
-        bits_set(l->known, end);
-        if (in_segment(s, tier, segment, end)) {
-            bits_set(l->marked, end);
-            break;
-        }
-        end = store_parent(s, end);
-    }
-    bool leaves = end != BLOCK_NONE && resident(s, tier, end) && bits_get(l->marked, end);
-    for (uint32_t i = record; leaves && i != end; i = store_parent(s, i))
-        bits_set(l->marked, i);
-    return leaves;
-}
-
-static int deepest_first(const void *a, const void *b)
-{
-    const leaver *x = a, *y = b;
-    if (x->depth != y->depth)
-        return x->depth > y->depth ? -1 : 1;
-    return x->record < y->record ? -1 : x->record > y->record;
-}
-
-static void leaving_close(kvo_store *s, leaving *l)
-{
-    s->env->free(s->env, l->known, l->bits_bytes);
-    if (l->list)
-        s->env->free(s->env, l->list, l->list_bytes);
-}
-
-static bool leaving_open(kvo_store *s, unsigned tier, uint32_t segment, leaving *l)
-{
-    uint32_t end = atomic_load(&s->record_end), words = end / 64 + 1, count = 0;
-    *l = (leaving){.bits_bytes = 2 * words * sizeof *l->known};
-    l->known = s->env->alloc(s->env, l->bits_bytes);
-    if (l->known == NULL)
-        return false;
-    l->marked = l->known + words;
-    for (uint32_t i = 0; i < end; i++)
-        count += resident(s, tier, i) && descends(s, tier, segment, l, i);
-    bool alone = count > 2 * s->tiers[tier].space.segments[segment].used;
-    l->list_bytes = (count + 1) * sizeof *l->list;
-    l->list = s->env->alloc(s->env, l->list_bytes);
-    if (l->list == NULL) {
-        leaving_close(s, l);
-        return false;
-    }
-    for (uint32_t i = 0; i < end; i++)
-        if (bits_get(l->marked, i) && (!alone || in_segment(s, tier, segment, i)))
-            l->list[l->count++] = (leaver){i, life_incarnation(word_load(&s->records[i].life)),
-                                           tree_depth(word_load(&s->records[i].tree))};
-    qsort(l->list, l->count, sizeof *l->list, deepest_first);
-    memset(l->marked, 0, words * sizeof *l->marked);
-    for (uint32_t i = 0; alone && i < end; i++)
-        if (resident(s, tier, i) && !in_segment(s, tier, segment, i) && store_parent(s, i) != BLOCK_NONE)
-            bits_set(l->marked, store_parent(s, i));
-    return true;
-}
-
-/* The lock was let go since: the same block, and nobody reads, moves, holds or hides it, nothing above needs it. */
-static bool may_leave(const kvo_store *s, const leaver *l, unsigned tier)
-{
-    uint64_t life = word_load(&s->records[l->record].life);
-    return life_incarnation(life) == l->incarnation && copy_idle(word_load(&s->records[l->record].copy[tier])) &&
-           life_live(life) && !life_has(life, LIFE_HELD) && !(s->anchored && above(s, l->record, tier));
-}
-
-/* Brings down what lies nowhere below. true: anchoring has to yield for some. */
-static bool leaving_demote(kvo_store *s, unsigned tier, const leaving *l)
-{
-    uint32_t records[STORE_WINDOW];
-    int results[STORE_WINDOW];
-    bool yields = false;
-    for (uint32_t i = 0, n = 0; tier + 1 < s->tier_count && i < l->count; i++) {
-        if (may_leave(s, &l->list[i], tier) && !below(s, l->list[i].record, tier))
-            records[n++] = l->list[i].record;
-        if (n < STORE_WINDOW && i + 1 < l->count)
-            continue;
-        store_demote(s, records, n, tier + 1, results);
-        while (n)
-            yields |= results[--n] == KVO_SHORT;
-    }
-    return yields;
-}
-
-/* A child goes before its parent; one that stays makes an orphan of itself. */
-static void leave(kvo_store *s, unsigned tier, uint32_t segment, leaving *l, const leaver *who, bool yields)
-{
-    uint32_t record = who->record, parent = store_parent(s, record);
-    if (life_incarnation(word_load(&s->records[record].life)) != who->incarnation)
-        return;
-    bool clean = tier + 1 == s->tier_count || below(s, record, tier), orphan = bits_get(l->marked, record);
-    kvo_cause cause = in_segment(s, tier, segment, record) ? KVO_CAUSE_RESIZE : KVO_CAUSE_NONE;
-    if (orphan)
-        cause = KVO_CAUSE_ORPHAN;
-    if (!clean)
-        cause = KVO_CAUSE_YIELD;
-    if (may_leave(s, who, tier) && (clean || yields) && evict(s, tier, record, cause)) {
-        if (orphan && cause == KVO_CAUSE_YIELD)
-            ledger_count(&s->ledger, s->tiers[tier].account, LEDGER_ORPHANS, 1);
-        return;
-    }
-    if (parent != BLOCK_NONE && resident(s, tier, record))
-        bits_set(l->marked, parent);
-}
-
-/* Whether all that would leave have keys up to `best`. */
-static bool leaving_within(kvo_store *s, unsigned tier, const leaving *l, uint64_t best)
-{
-    place_rules rules = query_for(s, tier, 0).rules;
-    for (uint32_t i = 0; best != ANY_KEY && i < l->count; i++) {
-        const block_record *r = &s->records[l->list[i].record];
-        if (place_key(&rules, word_load(&r->policy), word_load(&r->touch), tier) > best)
-            return false;
-    }
-    return true;
-}
-
-/* Frees a segment of another stride, whole. false: some of its blocks have to stay. */
-static bool evict_segment(kvo_store *s, unsigned tier, uint32_t segment, uint64_t best)
-{
-    store_tier *t = &s->tiers[tier];
-    leaving l;
-    if (!leaving_open(s, tier, segment, &l))
-        return false;
-    if (!leaving_within(s, tier, &l, best)) {
-        leaving_close(s, &l);
-        return false;
-    }
-    place_segment_drain(&t->space, segment);
-    bool yields = leaving_demote(s, tier, &l);
-    for (uint32_t i = 0; i < l.count; i++)
-        leave(s, tier, segment, &l, &l.list[i], yields);
-    bool done = t->space.segments[segment].used == 0;
-    if (!done)
-        place_segment_undrain(&t->space, segment);
-    leaving_close(s, &l);
-    return done;
-}
-
-/*
- * A segment of another stride whose blocks are worth less than the victim that would go instead (NULL: none
- * would). Between sizes recency decides, without the credit of uses: that counts in slots, of which one size has
- * eighty where another has one, and would keep a size that was read once for many times what is put meanwhile.
- */
-static bool other_segment(kvo_store *s, unsigned tier, uint32_t stride, const place_victim *instead, uint64_t best)
-{
-    store_tier *t = &s->tiers[tier];
-    size_t bytes = PLACE_SEGMENT_WORDS * t->space.segment_count * sizeof(uint64_t);
-    uint64_t *scratch = s->env->alloc(s->env, bytes), bar = best;
-    if (scratch == NULL)
-        return false;
-    place_query query = query_for(s, tier, stride);
-    query.rules.placement = KVO_PLACE_LRU;
-    if (instead)
-        bar = min_u64(best, place_key(&query.rules, instead->policy, instead->touch, tier));
-    uint32_t segment = place_victim_segment(&s->scan, &query, t->space.header_units + stride, bar, scratch);
-    s->env->free(s->env, scratch, bytes);
-    t->look_units = t->space.taken_units;
-    if (segment == PLACE_SLOT_NONE) /* not for each block: values change with what is put */
-        t->look_units += place_units(&t->space) / 64;
-    return segment != PLACE_SLOT_NONE && evict_segment(s, tier, segment, best);
-}
-
 /* ---- room ---- */
 
 /* Where slot sizes mix, anchors in segments of another size are in the way too. */
@@ -557,7 +354,7 @@ static int why_no_victim(kvo_store *s, unsigned tier, const place_found *found, 
     bool anchored = found->anchored > 0;
     if (!anchored && filter) {
         place_victim ignored;
-        place_query query = query_for(s, tier, 0);
+        place_query query = room_query(s, tier, 0);
         query.want = 1;
         anchored = place_victims(&s->scan, &query, &ignored).anchored > 0;
     }
@@ -593,13 +390,13 @@ static int make_room(kvo_store *s, unsigned tier, uint32_t stride, uint64_t best
         if (v == NULL && filter && dirty)
             return dirty;
         if (v == NULL)
-            return filter && other_segment(s, tier, stride, NULL, best) ? KVO_OK
+            return filter && room_resize(s, tier, stride, NULL, best) ? KVO_OK
                                                                         : why_no_victim(s, tier, &found, filter);
     }
     if (mixed && !t->demoting && t->space.taken_units >= t->look_units) {
         if (dirty)
             return dirty;
-        if (other_segment(s, tier, stride, v, best))
+        if (room_resize(s, tier, stride, v, best))
             return KVO_OK;
     }
     v = queue_head(s, t, filter);
@@ -607,9 +404,9 @@ static int make_room(kvo_store *s, unsigned tier, uint32_t stride, uint64_t best
         return KVO_OK;
     if (v->key > best)
         return KVO_BUSY;
-    if (below(s, v->record, tier) || last || KVO_PLANTED(LOSS)) {
+    if (room_below(s, v->record, tier) || last || KVO_PLANTED(LOSS)) {
         uint32_t record = v->record;
-        if (evict(s, tier, record, v->orphan ? KVO_CAUSE_ORPHAN : KVO_CAUSE_NONE))
+        if (room_evict(s, tier, record, v->orphan ? KVO_CAUSE_ORPHAN : KVO_CAUSE_NONE))
             queue_pop(t);
         else
             queue_skip(s, t);
@@ -706,7 +503,7 @@ static int room(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint64_t be
 
 int store_room(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint64_t deadline, uint32_t *slot, bool *waited)
 {
-    return room(s, tier, payload_bytes, ANY_KEY, deadline, slot, waited);
+    return room(s, tier, payload_bytes, ROOM_ANY_KEY, deadline, slot, waited);
 }
 
 int store_room_ordinary(kvo_store *s, unsigned tier, uint32_t payload_bytes, uint32_t *slot)
@@ -722,7 +519,7 @@ int store_room_record(kvo_store *s, uint64_t deadline, uint32_t *record)
         /* A block ends where it lies lowest; where nothing may go there, it first has to get there. */
         int status = KVO_BUSY;
         for (unsigned t = s->tier_count; t-- > 0 && status != KVO_OK;)
-            status = have_room(s, t, 0, ANY_KEY, deadline, &waited);
+            status = have_room(s, t, 0, ROOM_ANY_KEY, deadline, &waited);
         if (status == KVO_OK)
             continue;
         if (deadline == 0 || !store_wait(s, deadline))
