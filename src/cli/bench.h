@@ -117,10 +117,13 @@ double bench_thread_now(void);    /* processor time of this thread */
 int bench_place_make(bench *b, const char *parent);
 /* Removes one store's directory below it, files and all. */
 void bench_place_clear(const bench *b, const char *store);
+/* Bytes that may still be had, also by the limit of our control group (version 2); UINT64_MAX: nobody says. */
+uint64_t bench_memory_available(void);
 int bench_place_has(const bench *b, uint64_t disk_bytes, uint64_t memory_bytes);
 void bench_catch_signals(void);
-/* CLI_STOPPED once somebody pressed ctrl-C, else 0. */
+/* CLI_STOPPED once somebody pressed ctrl-C, or bench_stop() was called, else 0. */
 int bench_stopped(void);
+void bench_stop(void);
 
 /* ---- bench_store.c: stores and memory to measure on ---- */
 

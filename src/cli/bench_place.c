@@ -66,6 +66,11 @@ static void remove_all(void)
     (void)rmdir(work_directory);
 }
 
+void bench_stop(void)
+{
+    stopped = 1;
+}
+
 int bench_place_make(bench *b, const char *parent)
 {
     char path[sizeof work_directory];
@@ -100,18 +105,54 @@ void bench_place_clear(const bench *b, const char *store)
     remove_flat(path);
 }
 
-static uint64_t memory_available(void)
+/* The number after `key` (with its blank or tab) in the first line of a file that begins so; `fallback` if none does. */
+static uint64_t number_in(const char *path, const char *key, uint64_t fallback)
 {
     char line[256];
-    unsigned long long kib = 0;
-    FILE *file = fopen("/proc/meminfo", "r");
-    while (file != NULL && kib == 0 && fgets(line, sizeof line, file) != NULL) {
-        (void)sscanf(line, "MemAvailable: %llu", &kib);
+    unsigned long long number;
+    int found = 0;
+    FILE *file = fopen(path, "r");
+    while (file != NULL && !found && fgets(line, sizeof line, file) != NULL) {
+        found = strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), "%llu", &number) == 1;
     }
     if (file != NULL) {
         (void)fclose(file);
     }
-    return kib != 0 ? (uint64_t)kib << 10 : UINT64_MAX;
+    return found ? number : fallback;
+}
+
+/* Of one control group: its limit less what cannot be dropped. */
+static uint64_t group_room(const char *group)
+{
+    char path[4096];
+    (void)snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", group);
+    uint64_t limit = number_in(path, "", UINT64_MAX);
+    (void)snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.stat", group);
+    uint64_t used = number_in(path, "anon ", 0) + number_in(path, "shmem ", 0);
+    return limit == UINT64_MAX ? UINT64_MAX : limit > used ? limit - used : 0;
+}
+
+/* Ours and all above it: each one's limit holds. */
+static uint64_t groups_room(void)
+{
+    char group[2048] = "";
+    uint64_t least = group_room("");
+    FILE *file = fopen("/proc/self/cgroup", "r");
+    int found = file != NULL && fscanf(file, "0::%2047s", group) == 1;
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    for (char *slash; found && (slash = strrchr(group, '/')) != NULL; *slash = 0) {
+        uint64_t room = group_room(group);
+        least = room < least ? room : least;
+    }
+    return least;
+}
+
+uint64_t bench_memory_available(void)
+{
+    uint64_t kib = number_in("/proc/meminfo", "MemAvailable:", UINT64_MAX >> 10), room = groups_room();
+    return kib == UINT64_MAX >> 10 || room < kib << 10 ? room : kib << 10;
 }
 
 int bench_place_has(const bench *b, uint64_t disk_bytes, uint64_t memory_bytes)
@@ -126,7 +167,7 @@ int bench_place_has(const bench *b, uint64_t disk_bytes, uint64_t memory_bytes)
         return cli_fail("%s: needs %s of disk, %s are free: name another place with --dir", b->directory,
                         cli_bytes_text(disk_bytes, a), cli_bytes_text(room, c));
     }
-    uint64_t memory = memory_available();
+    uint64_t memory = bench_memory_available();
     if (memory < memory_bytes) {
         return cli_fail("needs %s of memory, %s are available", cli_bytes_text(memory_bytes, a),
                         cli_bytes_text(memory, c));

@@ -28,10 +28,12 @@ typedef struct study_row {
     unsigned parameter_count;
     double *samples;     /* sorted; raw_count of the sample_count that were taken */
     size_t raw_count, sample_count;
-    uint64_t operations; /* behind each sample; 0 = one */
-    double p50, p99, p999; /* over all samples, also those that are not handed on */
+    uint64_t operations; /* that all samples together rest on; 0 = one each */
+    double p50;          /* all of these over all samples, also those that are not handed on */
     double least, most, p25, p75;
-    int computed;        /* from a formula, not measured */
+    double p99, p999;   /* NAN where samples are too few to tell: below 100, below 1,000 */
+    int computed;       /* from a formula, not measured */
+    int oversubscribed; /* more threads than processors: they take turns */
     const char *missing; /* why there is no figure; then no samples */
 } study_row;
 
@@ -78,11 +80,16 @@ void study_add_missing(study *s, study_row row, const char *why);
 /* The row of the running experiment with these parameters (name, value, ..., NULL), or NULL. */
 const study_row *study_find(const study *s, const char *name, const char *series, ...);
 double study_parameter_of(const study_row *row, const char *name); /* NAN if it has none */
+/* " (p99.9 422 ns)", or "" where the samples are too few to tell. Returns `text`. */
+#define STUDY_TAIL_TEXT 64
+const char *study_tail(const study_row *row, char text[STUDY_TAIL_TEXT]);
 /* Adds words to the reading of the running experiment. */
 void study_say(study *s, const char *format, ...) CLI_PRINTF(2, 3);
 
 /* The amount for a full run, for a quick one, for one that shows that all works. */
 double study_pick(const study *s, double full, double quick, double tiny);
+/* After so many threads, how many next: twice as many, but never past the number of processors without a stop there. */
+unsigned study_more_threads(const study *s, unsigned threads);
 
 /* study_report.c */
 extern const study_experiment study_experiments[5];
@@ -117,8 +124,8 @@ typedef struct study_worker {
     int code;
     struct study_crew *crew;
 } study_worker;
-/* Runs all of them for so many seconds. */
-int study_run_workers(study_worker *workers, size_t count, double seconds);
+/* Runs all of them for so many seconds; *took (may be NULL) is how long it was, from the start to the last one's end. */
+int study_run_workers(study_worker *workers, size_t count, double seconds, double *took);
 int study_over(const study_worker *worker);
 /* Beyond its room: each value that was offered has the same chance to be among the samples. */
 void study_sample(study_worker *worker, double value);

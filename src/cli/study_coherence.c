@@ -226,7 +226,7 @@ static int run_planes(study *s, double rate)
     const double seconds = study_pick(s, 5.0, 1.0, 0.2);
     int code = planes_open(s, p, rate);
     atomic_store(&p->counts, 1);
-    code = code != 0 ? code : study_run_workers(workers, 2, seconds);
+    code = code != 0 ? code : study_run_workers(workers, 2, seconds, NULL);
     atomic_store(&p->counts, 0);
     double updates = (double)workers[1].operations / seconds;
     for (int kind = 0; code == 0 && kind < KINDS; kind++) {
@@ -272,7 +272,7 @@ static int line_transfer(study *s)
     }
     workers[0].sample_room = 100000;
     workers[0].samples = cli_alloc(workers[0].sample_room, sizeof(double));
-    int code = study_run_workers(workers, 2, study_pick(s, 1.0, 0.3, 0.05));
+    int code = study_run_workers(workers, 2, study_pick(s, 1.0, 0.3, 0.05), NULL);
     row.operations = 1000;
     if (code == 0) {
         study_add(s, row, workers[0].samples, workers[0].sample_count);

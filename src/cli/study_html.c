@@ -117,8 +117,11 @@ static void put_row(FILE *file, const study_row *row)
     fprintf(file, "<td class=n>%s<td>%s%s", study_number_text(row->p50, row->unit, a), row->unit,
             row->computed ? ", computed" : "");
     if (row->sample_count > 1) {
-        fprintf(file, "<td class=n>%s to %s; p99 %s<td class=n>%zu\n", study_number_text(row->p25, row->unit, b),
-                study_number_text(row->p75, row->unit, c), study_number_text(row->p99, row->unit, d), row->sample_count);
+        fprintf(file, "<td class=n>%s to %s", study_number_text(row->p25, row->unit, b), study_number_text(row->p75, row->unit, c));
+        if (!isnan(row->p99)) {
+            fprintf(file, "; p99 %s", study_number_text(row->p99, row->unit, d));
+        }
+        fprintf(file, "<td class=n>%zu\n", row->sample_count);
     } else {
         fputs("<td class=n><td class=n>1\n", file);
     }
@@ -153,7 +156,7 @@ int study_write_html(const study *s, const char *path)
     fputs(head, file);
     fprintf(file, "<h1>What a cache of KV blocks costs beside its bytes</h1>\n<p class=soft>kvonce study%s, kvonce %s, %s. "
                   "Five costs, measured on this machine with the store's own code. Dots are medians; thick bars reach from the "
-                  "first to the third quarter of the samples, thin ones to p99.9 where there are over 100.</p>\n",
+                  "first to the third quarter of the samples, thin ones to p99.9 where there are 1,000 or more.</p>\n",
             s->bench.quick ? " --quick" : "", kvo_version(), date);
     put_machine(file, &s->bench);
     for (size_t i = 0; i < sizeof s->results / sizeof s->results[0]; i++) {

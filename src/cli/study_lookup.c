@@ -2,14 +2,17 @@
 /* Experiment 1: what a look-up costs, in time and in memory traffic, and its share of a promotion. */
 #include "study.h"
 
-#include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CHAIN 128
-#define CHAINS 2048 /* that are looked up, of those that are stored: 8 MiB of names */
+#define LOOKED_UP (1u << 20) /* names in no order: their records and index lines are no cache's */
+#define COUNTED 2048         /* chains that are looked up under callgrind */
 #define GHOST_BLOCK 65536u /* its bytes are nowhere, but 10^8 of them must fit the 16 TiB of a tier */
 
 static int put_ghosts(bench_store *store, uint64_t count)
@@ -45,32 +48,30 @@ static int open_ghosts(study *s, const char *name, uint64_t count, bench_store *
 
 typedef struct lookups {
     bench_store *store;
-    const uint8_t *names; /* of CHAINS chains, in no order */
-    size_t batch;
+    const uint8_t *names;
+    size_t batch, pieces; /* names come in so many pieces of a batch */
+    unsigned threads;
 } lookups;
 
 static void look_up(study_worker *worker)
 {
     const lookups *l = worker->context;
     kvo_answer answers[CHAIN];
-    uint64_t chain = (uint64_t)worker->index * 997;
+    size_t piece = l->pieces / l->threads * worker->index; /* far apart: nobody runs on lines that another just brought */
     while (!study_over(worker) && worker->code == 0) {
-        double begin = bench_now();
         uint64_t found = 0;
         for (int i = 0; i < 64; i++) {
             size_t matched = 0;
-            const uint8_t *names = l->names + chain++ % CHAINS * CHAIN * BENCH_NAME_BYTES;
-            kvo_names batch = bench_batch(l->store, names, l->batch);
+            kvo_names batch = bench_batch(l->store, l->names + piece * l->batch * BENCH_NAME_BYTES, l->batch);
             (void)kvo_match(l->store->store, &batch, answers, &matched);
             found += matched;
+            piece = piece + 1 < l->pieces ? piece + 1 : 0;
         }
-        double seconds = bench_now() - begin;
         if (found != 64 * l->batch) {
             worker->code = cli_fail("match: %llu blocks were found, and %llu are there", (unsigned long long)found,
                                     (unsigned long long)(64 * l->batch));
         }
         worker->operations += found;
-        study_sample(worker, seconds / (double)found);
     }
 }
 
@@ -83,6 +84,8 @@ static int time_lookups(study *s, lookups *l, uint64_t blocks, unsigned threads)
     double *rates = cli_alloc(rounds, sizeof *rates);
     study_row row = study_row_of("match", NULL, "look-ups/s");
     int code = 0;
+    l->threads = threads;
+    row.oversubscribed = threads > s->cores;
     study_parameter_add(&row, "blocks", (double)blocks);
     study_parameter_add(&row, "batch", (double)l->batch);
     study_parameter_add(&row, "threads", threads);
@@ -91,14 +94,13 @@ static int time_lookups(study *s, lookups *l, uint64_t blocks, unsigned threads)
         for (unsigned i = 0; i < threads; i++) {
             workers[i] = (study_worker){.run = look_up, .context = l, .index = i, .processor = i};
         }
-        double begin = bench_now();
-        code = study_run_workers(workers, threads, seconds);
-        double elapsed = bench_now() - begin;
+        double elapsed = 0.0;
+        code = study_run_workers(workers, threads, seconds, &elapsed);
         for (unsigned i = 0; i < threads; i++) {
             all += workers[i].operations;
         }
         rates[round] = (double)all / elapsed;
-        row.operations = all;
+        row.operations += all;
     }
     free(workers);
     if (code != 0) {
@@ -109,13 +111,13 @@ static int time_lookups(study *s, lookups *l, uint64_t blocks, unsigned threads)
     return 0;
 }
 
-/* Chains that lie all over the store, one after the other in memory. */
-static uint8_t *chosen_names(uint64_t blocks)
+/* Pieces of chains from all over the store, one after the other in memory, as a request has its names. */
+static uint8_t *chosen_names(uint64_t blocks, size_t batch, size_t pieces)
 {
-    uint8_t *names = cli_alloc((size_t)CHAINS * CHAIN, BENCH_NAME_BYTES);
-    uint64_t random = 7, chains = blocks / CHAIN;
-    for (size_t i = 0; i < CHAINS; i++) {
-        bench_names(names + i * CHAIN * BENCH_NAME_BYTES, cli_random(&random) % chains * CHAIN, CHAIN);
+    uint8_t *names = cli_alloc(pieces * batch, BENCH_NAME_BYTES);
+    uint64_t random = 7;
+    for (size_t i = 0; i < pieces; i++) {
+        bench_names(names + i * batch * BENCH_NAME_BYTES, cli_random(&random) % (blocks / batch) * batch, batch);
     }
     return names;
 }
@@ -129,14 +131,15 @@ static int time_store(study *s, uint64_t blocks)
         return code;
     }
     code = put_ghosts(&store, blocks);
-    uint8_t *names = chosen_names(blocks);
     for (size_t i = 0; code == 0 && i < sizeof batches / sizeof batches[0]; i++) {
-        lookups l = {&store, names, batches[i]};
-        for (unsigned threads = 1; code == 0 && threads <= 2 * s->cores; threads *= 2) {
+        const size_t pieces = LOOKED_UP / batches[i];
+        uint8_t *names = chosen_names(blocks, batches[i], pieces);
+        lookups l = {&store, names, batches[i], pieces, 1};
+        for (unsigned threads = 1; code == 0 && threads <= 2 * s->cores; threads = study_more_threads(s, threads)) {
             code = time_lookups(s, &l, blocks, threads);
         }
+        free(names);
     }
-    free(names);
     int closed = bench_close(&store, 0);
     return code != 0 ? code : closed;
 }
@@ -154,8 +157,8 @@ int study_counted_lookups(study *s, uint64_t blocks)
         return code;
     }
     code = put_ghosts(&store, blocks);
-    uint8_t *names = chosen_names(blocks);
-    for (size_t i = 0; code == 0 && i < CHAINS; i++) {
+    uint8_t *names = chosen_names(blocks, CHAIN, COUNTED);
+    for (size_t i = 0; code == 0 && i < COUNTED; i++) {
         size_t matched;
         kvo_names one = bench_batch(&store, names + i * CHAIN * BENCH_NAME_BYTES, 1);
         kvo_names batch = bench_batch(&store, one.first, CHAIN);
@@ -175,8 +178,13 @@ static int run_callgrind(const study *s, const char *function, uint64_t blocks, 
     (void)snprintf(toggle, sizeof toggle, "--toggle-collect=%s", function);
     (void)snprintf(file, sizeof file, "--callgrind-out-file=%s", out);
     (void)snprintf(count, sizeof count, "%llu", (unsigned long long)blocks);
+    const pid_t parent = getpid();
     pid_t child = fork();
     if (child == 0) {
+        /* It would run on for a minute if we were killed. */
+        if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0 || getppid() != parent) {
+            _exit(127);
+        }
         if (freopen("/dev/null", "w", stdout) == NULL || freopen("/dev/null", "w", stderr) == NULL) {
             _exit(127);
         }
@@ -186,8 +194,12 @@ static int run_callgrind(const study *s, const char *function, uint64_t blocks, 
         _exit(127);
     }
     int status = 0;
-    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
-        continue;
+    const struct timespec pause = {0, 10000000};
+    for (int told = 0; child > 0 && waitpid(child, &status, WNOHANG) == 0;) {
+        if (!told && bench_stopped() != 0) {
+            told = kill(child, SIGTERM) == 0;
+        }
+        (void)nanosleep(&pause, NULL);
     }
     return child > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : 126;
 }
@@ -231,7 +243,7 @@ static void add_traffic(study *s, const char *series, uint64_t blocks, const cha
 {
     study_row row = study_row_of(name, series, unit);
     study_parameter_add(&row, "blocks", (double)blocks);
-    row.operations = CHAINS * (strcmp(series, "kvo_match") == 0 ? CHAIN : 1);
+    row.operations = COUNTED * (strcmp(series, "kvo_match") == 0 ? CHAIN : 1);
     study_add_one(s, row, value);
 }
 
@@ -242,7 +254,7 @@ static int count_lines(study *s, uint64_t blocks)
     for (size_t i = 0; i < sizeof counted / sizeof counted[0]; i++) {
         traffic t;
         int code = run_callgrind(s, counted[i], blocks, out);
-        double names = (double)CHAINS * (i == 1 ? CHAIN : 1);
+        double names = (double)COUNTED * (i == 1 ? CHAIN : 1);
         if (bench_stopped() != 0) {
             return bench_stopped();
         }
@@ -291,6 +303,18 @@ static int open_promotions(study *s, promotions *p, const char *name, uint64_t b
     return code;
 }
 
+/* Every get was a promotion, or the times are of something else. */
+static int check_promotions(const promotions *p, unsigned rounds)
+{
+    kvo_tier_stat disk;
+    int status = kvo_stat_tier(p->store.store, 1, &disk);
+    if (status == KVO_OK && disk.promotions != (uint64_t)rounds * p->count) {
+        return cli_fail("promotion: %llu gets were %llu promotions", (unsigned long long)rounds * p->count,
+                        (unsigned long long)disk.promotions);
+    }
+    return status == KVO_OK ? 0 : bench_refused("stat", status);
+}
+
 static int promote_all(promotions *p, double *seconds)
 {
     int code = 0;
@@ -313,6 +337,7 @@ static int time_promotions(study *s, uint64_t block_bytes, int ghost, double *ti
     for (unsigned round = 0; code == 0 && round < rounds; round++) {
         code = promote_all(&p, &times[round]);
     }
+    code = code != 0 ? code : check_promotions(&p, rounds + 1);
     int closed = p.store.store != NULL ? bench_close(&p.store, 0) : 0;
     bench_unmap(p.memory, block_bytes * 16);
     free(p.segments);
@@ -337,7 +362,7 @@ static int share_of_promotion(study *s, uint64_t block_bytes)
     for (int ghost = 0; code == 0 && ghost < 2; ghost++) {
         study_row row = study_row_of("promotion", series[ghost], "s/block");
         study_parameter_add(&row, "block_bytes", (double)block_bytes);
-        row.operations = (uint64_t)study_pick(s, 256, 64, 32);
+        row.operations = ROUNDS * (uint64_t)study_pick(s, 256, 64, 32);
         study_add(s, row, times[ghost], ROUNDS);
         times[ghost] = NULL;
     }
@@ -357,8 +382,7 @@ static int share_of_promotion(study *s, uint64_t block_bytes)
 
 static int has_memory(uint64_t blocks)
 {
-    uint64_t free_bytes = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    return free_bytes / 4 * 3 > blocks * 300; /* 256 bytes a block, and what the names need meanwhile */
+    return bench_memory_available() / 4 * 3 > blocks * 256 + (uint64_t)LOOKED_UP * BENCH_NAME_BYTES;
 }
 
 int study_lookup(study *s)
@@ -388,19 +412,26 @@ void study_lookup_read(study *s)
     const study_row *small = study_find(s, "match", NULL, "blocks", 1e5, "batch", 128.0, "threads", 1.0, NULL);
     const study_row *large = study_find(s, "match", NULL, "blocks", 1e7, "batch", 128.0, "threads", 1.0, NULL);
     large = large != NULL ? large : study_find(s, "match", NULL, "blocks", 1e6, "batch", 128.0, "threads", 1.0, NULL);
-    const study_row *one = large == NULL ? NULL
-                                         : study_find(s, "match", NULL, "blocks", study_parameter_of(large, "blocks"),
-                                                      "batch", 1.0, "threads", 1.0, NULL);
+    const double blocks = large != NULL ? study_parameter_of(large, "blocks") : NAN;
+    const study_row *one = study_find(s, "match", NULL, "blocks", blocks, "batch", 1.0, "threads", 1.0, NULL);
+    const study_row *all = study_find(s, "match", NULL, "blocks", blocks, "batch", 128.0, "threads", (double)s->cores, NULL);
     if (small != NULL && large != NULL && one != NULL) {
-        study_say(s, "One thread looks up %.1f million names a second among 100,000 blocks and %.1f among %s, in "
+        study_say(s, "One thread looks up %.1f million names a second among 100,000 blocks and %.1f million among %s, in "
                      "batches of 128; one name a call is %.1f million. ",
-                  small->p50 / 1e6, large->p50 / 1e6, cli_count_text((uint64_t)study_parameter_of(large, "blocks"), count),
-                  one->p50 / 1e6);
+                  small->p50 / 1e6, large->p50 / 1e6, cli_count_text((uint64_t)blocks, count), one->p50 / 1e6);
     }
-    const study_row *lines = study_find(s, "lines", "kvo_exists", NULL);
-    if (lines != NULL) {
-        study_say(s, "A single look-up brings %.1f cache lines (%.0f bytes) that a first-level cache did not have. ",
-                  lines->p50, 64.0 * lines->p50);
+    if (all != NULL && all != large) {
+        study_say(s, "%u threads on as many processors look up %.1f million. ", s->cores, all->p50 / 1e6);
+    }
+    const study_row *lines = study_find(s, "lines", "kvo_exists", NULL), *batched = study_find(s, "lines", "kvo_match", NULL);
+    if (lines != NULL && batched != NULL) {
+        study_say(s, "A single look-up brings %.1f cache lines (%.0f bytes) that a first-level cache did not have, a name in a "
+                     "batch of 128 %.1f",
+                  lines->p50, 64.0 * lines->p50, batched->p50);
+        if (large != NULL) {
+            study_say(s, ": at that rate one thread moves %.1f GB/s of control state", large->p50 * batched->p50 * 64.0 / 1e9);
+        }
+        study_say(s, ". ");
     }
     const study_row *least = study_find(s, "metadata_share", NULL, "block_bytes", 65536.0, NULL);
     const study_row *most = study_find(s, "metadata_share", NULL, "block_bytes", 5242880.0, NULL);

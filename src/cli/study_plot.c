@@ -72,7 +72,7 @@ static void widen(axis *a, double value)
 
 static int has_tail(const study_row *row)
 {
-    return row->sample_count > 100;
+    return !isnan(row->p999);
 }
 
 static void measure(drawing *d)

@@ -9,10 +9,11 @@
 
 const study_experiment study_experiments[5] = {
     {"lookup", "Look-up bandwidth on the promotion path",
-     "A store without payloads (ghost) holds chains of 128 names. Threads, one a processor, match the first names of chains in "
-     "no order; a sample is a round, all threads together. Cache lines, loads and instructions of one look-up are counted "
+     "A store without payloads (ghost) holds chains of 128 names. Threads, each on a processor of its own while there are enough, "
+     "match pieces of chains (one name to whole chains, of all blocks, 1,048,576 names in no order, so that no cache holds what "
+     "they touch of a large store); a sample is a round, all threads together. Cache lines, loads and instructions of one look-up are counted "
      "by running the same look-ups under callgrind with a first-level cache of 32 KiB, 8 ways, 64-byte lines: a line that it did not "
-     "hold is counted as touched. The share of a promotion is the time of the same gets, evictions and demotions in a store "
+     "hold is counted as touched, the caller's names and answers too. The share of a promotion is the time of the same gets, evictions and demotions in a store "
      "without payloads, divided by that of a store with them, disk below memory.",
      study_lookup, study_lookup_read,
      {{"Look-ups a second by batch, one thread", "match", "batch", "blocks", "threads", 1.0, 1, 1},
@@ -78,10 +79,19 @@ void study_print_row(const study *s, const study_row *row)
     } else if (row->sample_count == 1) {
         printf(" %12.6g %s%s", row->p50, row->unit, row->computed ? " (computed)" : "");
     } else {
-        printf(" %12.6g %s, %.6g to %.6g, p99 %.6g, p99.9 %.6g, n %zu", row->p50, row->unit, row->p25, row->p75, row->p99,
-               row->p999, row->sample_count);
+        printf(" %12.6g %s, %.6g to %.6g", row->p50, row->unit, row->p25, row->p75);
+        if (!isnan(row->p99)) {
+            printf(", p99 %.6g", row->p99);
+        }
+        if (!isnan(row->p999)) {
+            printf(", p99.9 %.6g", row->p999);
+        }
+        printf(", n %zu", row->sample_count);
     }
     print_parameters(row);
+    if (row->oversubscribed) {
+        printf(" (more threads than processors)");
+    }
     printf("\n");
     (void)fflush(stdout);
 }
@@ -132,6 +142,7 @@ static void json_row(cli_out *out, const study_row *row)
         cli_out_text(out, "missing", row->missing);
     } else {
         cli_out_bool(out, "computed", row->computed);
+        cli_out_bool(out, "oversubscribed", row->oversubscribed);
         json_summary(out, row);
     }
     cli_out_object_end(out);

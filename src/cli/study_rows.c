@@ -17,6 +17,11 @@ double study_pick(const study *s, double full, double quick, double tiny)
     return s->tiny ? tiny : s->bench.quick ? quick : full;
 }
 
+unsigned study_more_threads(const study *s, unsigned threads)
+{
+    return threads < s->cores && 2 * threads > s->cores ? s->cores : 2 * threads;
+}
+
 void study_parameter_add(study_row *row, const char *name, double value)
 {
     if (row->parameter_count < STUDY_PARAMETERS_MAX) {
@@ -45,8 +50,8 @@ static void summarise(study_row *row, const double *sorted, size_t count)
     row->p25 = quantile(sorted, count, 0.25);
     row->p50 = quantile(sorted, count, 0.5);
     row->p75 = quantile(sorted, count, 0.75);
-    row->p99 = quantile(sorted, count, 0.99);
-    row->p999 = quantile(sorted, count, 0.999);
+    row->p99 = count >= 100 ? quantile(sorted, count, 0.99) : NAN;
+    row->p999 = count >= 1000 ? quantile(sorted, count, 0.999) : NAN;
     row->most = sorted[count - 1];
 }
 
@@ -64,6 +69,13 @@ void study_add(study *s, study_row row, double *samples, size_t count)
         free(samples);
         study_add_missing(s, row, "no sample was taken in the time there was");
         return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!isfinite(samples[i])) {
+            free(samples);
+            study_add_missing(s, row, "what was counted gives no number: it was divided by nothing");
+            return;
+        }
     }
     qsort(samples, count, sizeof *samples, by_size);
     summarise(&row, samples, count);
@@ -99,6 +111,15 @@ double study_parameter_of(const study_row *row, const char *name)
         }
     }
     return NAN;
+}
+
+const char *study_tail(const study_row *row, char text[STUDY_TAIL_TEXT])
+{
+    text[0] = 0;
+    if (!isnan(row->p999)) {
+        (void)snprintf(text, STUDY_TAIL_TEXT, " (p99.9 %.0f %s)", row->p999, row->unit);
+    }
+    return text;
 }
 
 static int has_parameters(const study_row *row, va_list list)

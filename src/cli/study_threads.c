@@ -57,7 +57,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-int study_run_workers(study_worker *workers, size_t count, double seconds)
+int study_run_workers(study_worker *workers, size_t count, double seconds, double *took)
 {
     study_crew crew = {.over = 0};
     pthread_t *threads = cli_alloc(count, sizeof *threads);
@@ -71,13 +71,17 @@ int study_run_workers(study_worker *workers, size_t count, double seconds)
         }
     }
     (void)pthread_barrier_wait(&crew.start);
-    for (double end = bench_now() + seconds; bench_now() < end && bench_stopped() == 0;) {
+    const double begin = bench_now();
+    while (bench_now() < begin + seconds && bench_stopped() == 0) {
         (void)nanosleep(&pause, NULL);
     }
     atomic_store(&crew.over, 1);
     for (size_t i = 0; i < count; i++) {
         (void)pthread_join(threads[i], NULL);
         code = code != 0 ? code : workers[i].code;
+    }
+    if (took != NULL) {
+        *took = bench_now() - begin;
     }
     (void)pthread_barrier_destroy(&crew.start);
     free(threads);

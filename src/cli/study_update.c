@@ -141,7 +141,7 @@ static int time_updates(study *s, updates *u, unsigned threads, int movers)
         code = writer != NULL ? bench_writer_wait(writer, u->memory_blocks) : CLI_FAIL;
     }
     study_worker *workers = new_workers(threads, set_policies, u);
-    code = code != 0 ? code : study_run_workers(workers, threads, study_pick(s, 1.0, 0.3, 0.02));
+    code = code != 0 ? code : study_run_workers(workers, threads, study_pick(s, 1.0, 0.3, 0.02), NULL);
     int stopped = writer != NULL ? bench_writer_stop(writer, &u->next_name) : 0;
     code = code != 0 ? code : stopped;
     if (code == 0) {
@@ -276,7 +276,7 @@ static int time_form(study *s, tables *t, form f, unsigned schedulers, unsigned 
     study_parameter_add(&row, "schedulers", schedulers);
     study_parameter_add(&row, "movers", movers);
     study_parameter_add(&row, "blocks", (double)t->set);
-    int code = study_run_workers(workers, schedulers + movers, study_pick(s, 0.5, 0.15, 0.01));
+    int code = study_run_workers(workers, schedulers + movers, study_pick(s, 0.5, 0.15, 0.01), NULL);
     if (code == 0) {
         add_workers(s, row, workers, schedulers);
     }

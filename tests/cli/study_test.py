@@ -39,10 +39,11 @@ def check_row(row):
         return
     assert row["sample_count"] >= 1 and 1 <= len(row["samples"]) <= min(1000, row["sample_count"]), row
     assert row["samples"] == sorted(row["samples"]), row
-    figures = [row[key] for key in SUMMARY]
+    assert (row["p99"] is None) == (row["sample_count"] < 100) and (row["p999"] is None) == (row["sample_count"] < 1000), row
+    figures = [row[key] for key in SUMMARY if row[key] is not None]
     assert all(math.isfinite(f) and f >= 0 for f in figures) and figures == sorted(figures), row
     assert (row["samples"][0], row["samples"][-1]) == (row["least"], row["most"]), row
-    assert row["computed"] in (True, False)
+    assert row["computed"] in (True, False) and row["oversubscribed"] in (True, False)
 
 
 def rows(experiment, name, series=None):
@@ -59,6 +60,9 @@ def test_all_experiments_have_rows_and_a_reading(folder):
     match = rows(report["lookup"], "match")
     assert {r["parameters"]["batch"] for r in match} == {1, 8, 32, 128}
     assert all(r["median"] > 0 for r in match)
+    cores = len(os.sched_getaffinity(0))
+    assert {r["parameters"]["threads"] for r in match} >= {1, cores, 2 * cores}
+    assert all(r["oversubscribed"] == (r["parameters"]["threads"] > cores) for r in match)
     assert {r["series"] for r in rows(report["update"], "table_update")} == \
         {"one line a block", "two lines a block", "packed words", "one lock"}
 
