@@ -79,6 +79,7 @@ void study_add_one(study *s, study_row row, double value);
 void study_add_missing(study *s, study_row row, const char *why);
 /* The row of the running experiment with these parameters (name, value, ..., NULL), or NULL. */
 const study_row *study_find(const study *s, const char *name, const char *series, ...);
+double study_median(const double *values, size_t count); /* 0 of none */
 double study_parameter_of(const study_row *row, const char *name); /* NAN if it has none */
 /* " (p99.9 422 ns)", or "" where the samples are too few to tell. Returns `text`. */
 #define STUDY_TAIL_TEXT 64

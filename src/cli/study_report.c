@@ -21,11 +21,13 @@ const study_experiment study_experiments[5] = {
       {"Decisions' share of a promotion", "metadata_share", "block_bytes", NULL, NULL, 0.0, 1, 1}}},
     {"update", "Atomic update cost under concurrent schedulers",
      "Threads set whole policies of single blocks by handle, at random among 64 blocks (hot) or 8,192 (cold); every call is "
-     "timed, less what reading the clock takes. With a mover, another thread puts blocks as fast as the store takes "
+     "timed, less the least that two readings of the clock are apart. With a mover, another thread puts blocks as fast as the store takes "
      "them, and the store's own mover brings others to disk. The bare tables hold only the words in question: a scheduler "
-     "reads the mechanism word and swaps the policy word, a mover reads the policy and pins and unpins; 32 steps a sample. "
+     "reads the mechanism word and swaps the policy word, a mover reads the policy and pins and unpins; a sample is the mean of 32 "
+     "steps, and a step draws its block (what that takes alone is a row, and is in all figures alike). "
      "Policy and mechanism of a block lie in one line of 64 bytes, in two, or packed with those of seven other blocks each; or in one, "
-     "behind one lock for all.",
+     "behind one lock for all. Forms are run in turn, in several rounds: one is said to beat another if each of its rounds' "
+     "medians does.",
      study_update, study_update_read,
      {{"One policy update through the store, mover running", "policy_update", "schedulers", NULL, "movers", 1.0, 1, 1},
       {"One policy update through the store, alone", "policy_update", "schedulers", NULL, "movers", 0.0, 1, 1},

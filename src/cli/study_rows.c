@@ -44,6 +44,18 @@ static double quantile(const double *values, size_t count, double part)
     return values[low] + (at - (double)low) * (values[high] - values[low]);
 }
 
+double study_median(const double *values, size_t count)
+{
+    double *sorted = cli_alloc(count, sizeof *sorted), median = 0.0;
+    if (count != 0) {
+        memcpy(sorted, values, count * sizeof *sorted);
+        qsort(sorted, count, sizeof *sorted, by_size);
+        median = quantile(sorted, count, 0.5);
+    }
+    free(sorted);
+    return median;
+}
+
 static void summarise(study_row *row, const double *sorted, size_t count)
 {
     row->least = sorted[0];

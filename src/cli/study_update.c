@@ -15,39 +15,45 @@
 #define HOT 64u
 #define NEVER_USED ((uint64_t)1 << 40)
 
-static double clock_cost; /* seconds that taking the time adds to a sample */
+static uint64_t clock_ns; /* that reading the clock adds to a sample: the least that was seen */
 
-static void learn_clock_cost(void)
+static double net_ns(uint64_t begin)
 {
-    double least = 1.0;
-    for (int i = 0; i < 10000; i++) {
-        double begin = bench_now(), took = bench_now() - begin;
-        least = took < least && took > 0.0 ? took : least;
-    }
-    clock_cost = least < 1e-6 ? least : 0.0;
+    uint64_t took = cli_now_ns() - begin;
+    return took > clock_ns ? (double)(took - clock_ns) : 0.0;
 }
 
-static double net_ns(double begin)
-{
-    double seconds = bench_now() - begin - clock_cost;
-    return seconds > 0.0 ? seconds * 1e9 : 0.0;
-}
+typedef struct samples {
+    double *values;
+    size_t count;
+    uint64_t operations;
+} samples;
 
-/* One row of all workers' samples. */
-static void add_workers(study *s, study_row row, study_worker *workers, unsigned count)
+/*
+ * Adds what workers measured: of each one the same part of its updates, or a slow one's would weigh more than a fast
+ * one's. Returns the median of what was added, 0 if nothing was.
+ */
+static double add_samples(samples *all, const study_worker *workers, unsigned count)
 {
-    double *all = NULL;
-    size_t n = 0;
+    double part = 1.0;
+    const size_t before = all->count;
     for (unsigned i = 0; i < count; i++) {
-        all = cli_resize(all, n + workers[i].sample_count + 1, sizeof *all);
-        memcpy(all + n, workers[i].samples, workers[i].sample_count * sizeof *all);
-        n += workers[i].sample_count;
-        row.operations += workers[i].operations;
+        if (workers[i].offered != 0 && (double)workers[i].sample_count < part * (double)workers[i].offered) {
+            part = (double)workers[i].sample_count / (double)workers[i].offered;
+        }
+        all->operations += workers[i].operations;
     }
-    study_add(s, row, all, n);
+    for (unsigned i = 0; i < count; i++) {
+        size_t n = (size_t)(part * (double)workers[i].offered + 0.5);
+        n = n < workers[i].sample_count ? n : workers[i].sample_count;
+        all->values = cli_resize(all->values, all->count + n + 1, sizeof *all->values);
+        memcpy(all->values + all->count, workers[i].samples, n * sizeof *all->values);
+        all->count += n;
+    }
+    return study_median(all->values + before, all->count - before);
 }
 
-#define SAMPLES 50000u /* a worker */
+#define SAMPLES 50000u /* of a worker, at most */
 
 static study_worker *new_workers(unsigned count, void (*run)(study_worker *), void *context)
 {
@@ -89,7 +95,7 @@ static void set_policies(study_worker *worker)
         kvo_target target = {.by = KVO_BY_HANDLES, .handles = u->handles + draw % u->set, .handle_count = 1};
         kvo_policy policy = KVO_POLICY_INIT;
         policy.priority = (uint8_t)(51 + (draw >> 32) % 50); /* worth more than what the mover's source puts */
-        double begin = bench_now();
+        uint64_t begin = cli_now_ns();
         int status = kvo_policy_set(u->store.store, &target, &policy, KVO_POLICY_ALL, NULL, &changed);
         study_sample(worker, net_ns(begin));
         worker->operations += changed;
@@ -133,6 +139,7 @@ static int time_updates(study *s, updates *u, unsigned threads, int movers)
     bench_writer *writer = NULL;
     int code = 0;
     put.policy.qos = 0;
+    row.oversubscribed = threads + 2 * (unsigned)movers > s->cores; /* the one that puts, and the store's own */
     study_parameter_add(&row, "schedulers", threads);
     study_parameter_add(&row, "movers", movers);
     study_parameter_add(&row, "blocks", (double)u->set);
@@ -145,7 +152,10 @@ static int time_updates(study *s, updates *u, unsigned threads, int movers)
     int stopped = writer != NULL ? bench_writer_stop(writer, &u->next_name) : 0;
     code = code != 0 ? code : stopped;
     if (code == 0) {
-        add_workers(s, row, workers, threads);
+        samples all = {0};
+        (void)add_samples(&all, workers, threads);
+        row.operations = all.operations;
+        study_add(s, row, all.values, all.count);
     }
     free_workers(workers, threads);
     return code != 0 ? code : bench_settle(&u->store);
@@ -161,7 +171,7 @@ static int through_store(study *s)
     for (size_t i = 0; code == 0 && i < 2; i++) {
         u.set = sets[i];
         for (int movers = 0; movers < 2; movers++) {
-            for (unsigned threads = 1; code == 0 && threads <= 4 * s->cores; threads *= 2) {
+            for (unsigned threads = 1; code == 0 && threads <= 4 * s->cores; threads = study_more_threads(s, threads)) {
                 code = time_updates(s, &u, threads, movers);
             }
         }
@@ -241,7 +251,11 @@ static uint64_t mover_step(tables *t, size_t i)
     return seen;
 }
 
+#define ROUNDS_MAX 5
 #define STEPS 32 /* of one sample: short against the clock otherwise */
+
+/* One of so many, without a division. */
+static size_t draw_below(uint64_t draw, size_t count) { return (size_t)((draw >> 32) * count >> 32); }
 
 static void work_on_tables(study_worker *worker)
 {
@@ -249,13 +263,13 @@ static void work_on_tables(study_worker *worker)
     uint64_t random = worker->index + 1, seen = 0;
     int schedules = worker->index < t->schedulers;
     while (!study_over(worker)) {
-        double begin = bench_now();
+        uint64_t begin = cli_now_ns();
         for (int k = 0; k < STEPS; k++) {
             uint64_t draw = cli_random(&random);
             if (schedules) {
-                scheduler_step(t, draw % t->set, draw >> 1);
+                scheduler_step(t, draw_below(draw, t->set), draw >> 1);
             } else {
-                seen += mover_step(t, draw % t->set);
+                seen += mover_step(t, draw_below(draw, t->set));
             }
         }
         double ns = net_ns(begin) / STEPS;
@@ -267,20 +281,64 @@ static void work_on_tables(study_worker *worker)
     worker->operations += seen == 1; /* or the loads might be left out */
 }
 
-static int time_form(study *s, tables *t, form f, unsigned schedulers, unsigned movers)
+/* What the forms took in all rounds together, and the median of each round. */
+typedef struct form_times {
+    samples all;
+    double medians[ROUNDS_MAX];
+} form_times;
+
+static int time_form(tables *t, form f, unsigned schedulers, unsigned movers, double seconds, form_times *times,
+                     unsigned round)
 {
-    study_row row = study_row_of(t->set == HOT ? "table_update_hot" : "table_update", form_names[f], "ns");
     study_worker *workers = new_workers(schedulers + movers, work_on_tables, t);
     t->form = f;
     t->schedulers = schedulers;
+    int code = study_run_workers(workers, schedulers + movers, seconds, NULL);
+    if (code == 0) {
+        times->medians[round] = add_samples(&times->all, workers, schedulers);
+    }
+    free_workers(workers, schedulers + movers);
+    return code;
+}
+
+static study_row form_row(const study *s, const tables *t, const char *name, form f, unsigned schedulers, unsigned movers)
+{
+    study_row row = study_row_of(name, form_names[f], "ns");
+    row.oversubscribed = schedulers + movers > s->cores;
     study_parameter_add(&row, "schedulers", schedulers);
     study_parameter_add(&row, "movers", movers);
     study_parameter_add(&row, "blocks", (double)t->set);
-    int code = study_run_workers(workers, schedulers + movers, study_pick(s, 0.5, 0.15, 0.01), NULL);
-    if (code == 0) {
-        add_workers(s, row, workers, schedulers);
+    return row;
+}
+
+/* All forms in turn, and again: what drifts meets all alike, and the rounds say how far medians are to be trusted. */
+static int time_forms(study *s, tables *t, unsigned schedulers, unsigned movers)
+{
+    const unsigned rounds = (unsigned)study_pick(s, ROUNDS_MAX, 3, 2);
+    const double seconds = study_pick(s, 0.5, 0.15, 0.01) / rounds;
+    form_times *times = cli_alloc(FORMS, sizeof *times);
+    int code = 0;
+    for (unsigned round = 0; code == 0 && round < rounds; round++) {
+        for (unsigned i = 0; code == 0 && i < FORMS; i++) {
+            const form f = (form)((i + round) % FORMS);
+            code = time_form(t, f, schedulers, movers, seconds, &times[f], round);
+        }
     }
-    free_workers(workers, schedulers + movers);
+    for (unsigned f = 0; f < FORMS; f++) {
+        if (code != 0) {
+            free(times[f].all.values);
+            continue;
+        }
+        study_row row = form_row(s, t, t->set == HOT ? "table_update_hot" : "table_update", (form)f, schedulers, movers);
+        row.operations = times[f].all.operations;
+        study_add(s, row, times[f].all.values, times[f].all.count);
+        double *medians = cli_alloc(rounds, sizeof *medians);
+        memcpy(medians, times[f].medians, rounds * sizeof *medians);
+        row = form_row(s, t, t->set == HOT ? "table_rounds_hot" : "table_rounds", (form)f, schedulers, movers);
+        row.operations = times[f].all.operations;
+        study_add(s, row, medians, rounds);
+    }
+    free(times);
     return code;
 }
 
@@ -305,11 +363,9 @@ static int bare_tables(study *s)
     (void)pthread_mutex_init(&t.lock, NULL);
     for (size_t i = 0; i < 2; i++) {
         t.set = sets[i];
-        for (unsigned threads = 1; threads <= 2 * s->cores; threads *= 2) {
-            for (int f = 0; code == 0 && f < FORMS; f++) {
-                code = time_form(s, &t, (form)f, threads, 0);
-                code = code != 0 ? code : time_form(s, &t, (form)f, threads, 1);
-            }
+        for (unsigned threads = 1; code == 0 && threads <= 2 * s->cores; threads = study_more_threads(s, threads)) {
+            code = time_forms(s, &t, threads, 0);
+            code = code != 0 ? code : time_forms(s, &t, threads, 1);
         }
     }
     (void)pthread_mutex_destroy(&t.lock);
@@ -320,42 +376,114 @@ static int bare_tables(study *s)
     return code;
 }
 
+/* ---- The instrument ---- */
+
+#define LOOKS 10000
+
+static int measure_instrument(study *s)
+{
+    study_row row = study_row_of("clock", NULL, "ns");
+    double *clock = cli_alloc(LOOKS, sizeof *clock), *steps = cli_alloc(LOOKS, sizeof *steps);
+    uint64_t random = 1;
+    volatile uint64_t sink = 0; /* or nothing would be drawn */
+    clock_ns = UINT64_MAX;
+    for (size_t i = 0; i < LOOKS; i++) {
+        uint64_t begin = cli_now_ns(), took = cli_now_ns() - begin;
+        clock[i] = (double)took;
+        clock_ns = took < clock_ns ? took : clock_ns;
+    }
+    for (size_t i = 0; i < LOOKS; i++) {
+        uint64_t begin = cli_now_ns(), sum = 0;
+        for (int k = 0; k < STEPS; k++) {
+            sum ^= draw_below(cli_random(&random), HOT);
+        }
+        sink = sum;
+        steps[i] = net_ns(begin) / STEPS;
+    }
+    study_add(s, row, clock, LOOKS);
+    row.name = "table_step_alone";
+    row.operations = (uint64_t)LOOKS * STEPS;
+    study_add(s, row, steps, LOOKS);
+    return sink > HOT; /* never */
+}
+
 int study_update(study *s)
 {
-    learn_clock_cost();
-    int code = through_store(s);
+    int code = measure_instrument(s);
+    code = code != 0 ? code : through_store(s);
     return code != 0 ? code : bare_tables(s);
+}
+
+/* ---- Reading ---- */
+
+/* -1: each round of a was faster than any of b; 1: the other way; 0: neither, rounds differ as much as the forms. */
+static int compare_rounds(const study_row *a, const study_row *b)
+{
+    return a->most < b->least ? -1 : a->least > b->most ? 1 : 0;
+}
+
+static void say_which(study *s, const study_row *rounds[FORMS])
+{
+    const int split = compare_rounds(rounds[FUSED], rounds[SPLIT]);
+    const int packed = compare_rounds(rounds[PACKED], rounds[FUSED]), both = compare_rounds(rounds[PACKED], rounds[SPLIT]);
+    study_say(s, "Over %zu rounds ", rounds[FUSED]->sample_count);
+    study_say(s, "%s, ", split < 0   ? "one line beats two"
+                         : split > 0 ? "two lines beat one"
+                                     : "one line and two overlap, so neither beats the other");
+    study_say(s, "and packed words %s. ", packed < 0 && both < 0   ? "beat both"
+                                          : packed > 0 && both > 0 ? "are slower than both"
+                                          : packed < 0             ? "beat one line, not two"
+                                          : packed > 0             ? "are slower than one line, not than two"
+                                                                   : "are not to be told from one line");
+}
+
+static void say_set(study *s, const char *update, const char *round, unsigned schedulers, double set)
+{
+    const study_row *forms[FORMS], *rounds[FORMS];
+    char count[CLI_COUNT_TEXT];
+    for (int f = 0; f < FORMS; f++) {
+        forms[f] = study_find(s, update, form_names[f], "schedulers", (double)schedulers, "movers", 1.0, "blocks", set, NULL);
+        rounds[f] = study_find(s, round, form_names[f], "schedulers", (double)schedulers, "movers", 1.0, "blocks", set, NULL);
+        if (forms[f] == NULL || rounds[f] == NULL) {
+            return;
+        }
+    }
+    study_say(s, "%u scheduler%s and a mover on the same %s blocks%s: an update of a bare table takes %.1f ns where a block's policy "
+                 "and mechanism share a line, %.1f ns where each has a line of its own, %.1f ns where words are packed eight to a "
+                 "line, and %.1f ns behind one lock",
+              schedulers, schedulers == 1 ? "" : "s", cli_count_text((uint64_t)set, count),
+              forms[FUSED]->oversubscribed ? ", which take turns on one processor" : "", forms[FUSED]->p50, forms[SPLIT]->p50,
+              forms[PACKED]->p50, forms[LOCKED]->p50);
+    if (!isnan(forms[LOCKED]->p999)) {
+        study_say(s, " (p99.9, of means of %d updates: %.0f, %.0f, %.0f and %.0f ns)", STEPS, forms[FUSED]->p999, forms[SPLIT]->p999,
+                  forms[PACKED]->p999, forms[LOCKED]->p999);
+    }
+    study_say(s, ". ");
+    say_which(s, rounds);
 }
 
 void study_update_read(study *s)
 {
     const study_row *alone = study_find(s, "policy_update", "cold", "schedulers", 1.0, "movers", 0.0, NULL);
     const study_row *moved = study_find(s, "policy_update", "cold", "schedulers", 1.0, "movers", 1.0, NULL);
-    const double cores = s->cores, all = study_pick(s, 1e6, 1e5, 1e4);
-    const study_row *forms[FORMS];
-    char count[CLI_COUNT_TEXT];
-    int found = 1;
-    for (int f = 0; f < FORMS; f++) {
-        forms[f] = study_find(s, "table_update", form_names[f], "schedulers", cores, "movers", 1.0, "blocks", all, NULL);
-        found = found && forms[f] != NULL;
+    const study_row *step = study_find(s, "table_step_alone", NULL, NULL);
+    char one[STUDY_TAIL_TEXT], two[STUDY_TAIL_TEXT];
+    unsigned schedulers = 1; /* as many as have a processor each, and the mover one */
+    while (study_more_threads(s, schedulers) + 1 <= s->cores) {
+        schedulers = study_more_threads(s, schedulers);
     }
     if (alone != NULL && moved != NULL) {
-        study_say(s, "A call that sets one policy takes %.0f ns (p99.9 %.0f ns) with one scheduler, and %.0f ns (p99.9 "
-                     "%.0f ns) while the mover brings blocks down and another thread puts new ones. ",
-                  alone->p50, alone->p999, moved->p50, moved->p999);
+        study_say(s, "A call that sets one policy takes %.0f ns%s with one scheduler, and %.0f ns%s while the mover brings blocks "
+                     "down and another thread puts new ones%s. ",
+                  alone->p50, study_tail(alone, one), moved->p50, study_tail(moved, two),
+                  moved->oversubscribed ? ", more threads than processors" : "");
     }
-    if (found) {
-        const double one = forms[FUSED]->p50, two = forms[SPLIT]->p50, packed = forms[PACKED]->p50;
-        study_say(s, "%u schedulers and a mover on the same %s blocks: an update of a bare table takes %.0f ns where a "
-                     "block's policy and mechanism share a line, %.0f ns where each has a line of its own, %.0f ns where words are "
-                     "packed eight to a line, and %.0f ns behind one lock (p99.9 %.0f us). ",
-                  s->cores, cli_count_text((uint64_t)all, count), one, two, packed, forms[LOCKED]->p50, forms[LOCKED]->p999 / 1e3);
-        study_say(s, "%s, %s. ", one < two ? "One line beats two" : "One line does not beat two here",
-                  packed < one ? "and packed words beat both on this set: what counts is how many lines there are in all, more than which "
-                                 "words meet in one"
-                               : "and packed words do not beat it");
+    say_set(s, "table_update", "table_rounds", schedulers, study_pick(s, 1e6, 1e5, 1e4));
+    say_set(s, "table_update_hot", "table_rounds_hot", schedulers, HOT);
+    if (step != NULL) {
+        study_say(s, "Of each update of a bare table, %.1f ns are the draw of its block. ", step->p50);
     }
-    study_say(s, "More schedulers than the %u processors of this machine take turns: their p99.9 is the length of a turn, "
-                 "not the cost of an update.",
+    study_say(s, "Where there are more threads than processors (%u here) they take turns: p99.9 then is the length of a turn, not "
+                 "the cost of an update.",
               s->cores);
 }

@@ -65,6 +65,23 @@ def test_all_experiments_have_rows_and_a_reading(folder):
     assert all(r["oversubscribed"] == (r["parameters"]["threads"] > cores) for r in match)
     assert {r["series"] for r in rows(report["update"], "table_update")} == \
         {"one line a block", "two lines a block", "packed words", "one lock"}
+    check_which_form_is_said_to_win(report["update"])
+
+
+def check_which_form_is_said_to_win(update):
+    """One scheduler and a mover: what is said of each pair of forms must be what the rounds' medians say."""
+    said = re.findall(r"Over (\d+) rounds (.*?), and packed words (.*?)\.", update["reading"])
+    assert len(said) == 2, update["reading"]
+    for name, (count, lines, packed) in zip(("table_rounds", "table_rounds_hot"), said):
+        one, two, words = [max((r for r in rows(update, name, series) if r["parameters"]["movers"] == 1
+                                and (not r["oversubscribed"] or r["parameters"]["schedulers"] == 1)),
+                               key=lambda r: r["parameters"]["schedulers"])
+                           for series in ("one line a block", "two lines a block", "packed words")]
+        assert int(count) == one["sample_count"]
+        assert (lines == "one line beats two") == (one["most"] < two["least"]), update["reading"]
+        assert (lines == "two lines beat one") == (one["least"] > two["most"]), update["reading"]
+        assert (packed == "beat both") == (words["most"] < min(one["least"], two["least"])), update["reading"]
+        assert packed.startswith("are slower") == (words["least"] > one["most"]), update["reading"]
 
 
 def test_what_a_link_carries_is_the_payload_and_what_the_ledger_says(folder):
