@@ -46,17 +46,10 @@ static int check_room(const bench *b, int only)
     return bench_place_has(b, disk * MIB, memory * MIB);
 }
 
-/* A small store tells what a disk tier uses here, and whether it can be had at all. */
+/* What a disk tier uses here, and what its limit would. */
 static int probe(bench *b)
 {
-    bench_store store;
-    kvo_options options = KVO_OPTIONS_INIT;
-    options.block_bytes = 65536;
-    int code = bench_open(b, "probe", "disk:@:4M", &options, &store);
-    if (code == 0) {
-        code = bench_close(&store, KVO_FOREVER);
-    }
-    bench_place_clear(b, "probe");
+    int code = bench_probe(b);
     bench_raw *raw = code == 0 ? bench_raw_open(b, 1) : NULL;
     code = code == 0 && raw == NULL ? CLI_FAIL : code;
     bench_raw_close(raw);

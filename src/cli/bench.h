@@ -40,6 +40,7 @@ typedef struct bench {
     int io_engine, io_registered, direct_io; /* of the last store with a disk */
     const char *raw_engine;
     const char *command; /* "bench" */
+    const char *more;    /* its options as they were given; NULL: by the flags above */
 } bench;
 
 /* bench_report.c. bench_add() prints the row at once unless it is for JSON. */
@@ -134,6 +135,8 @@ typedef struct bench_store {
 
 /* `tiers` with @ for this store's directory. options->block_bytes is its largest block. */
 int bench_open(bench *b, const char *name, const char *tiers, const kvo_options *options, bench_store *out);
+/* A small store tells what a disk tier uses here, and whether it can be had at all. */
+int bench_probe(bench *b);
 int bench_close(bench_store *store, uint64_t deadline_ns); /* what memory holds goes down if there is time */
 int bench_refused(const char *what, int status); /* a call's status that is not KVO_OK */
 

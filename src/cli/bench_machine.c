@@ -85,6 +85,19 @@ static const char *file_system(const char *directory)
     return "unknown";
 }
 
+/* What processor 0 shares with its neighbours; sysconf() adds up all of a package on some machines. 0: unknown. */
+static uint64_t last_cache(void)
+{
+    unsigned long long kib = 0;
+    FILE *file = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "r");
+    int known = file != NULL && fscanf(file, "%lluK", &kib) == 1;
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    long cache = known ? 0 : sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return known ? (uint64_t)kib << 10 : cache > 0 ? (uint64_t)cache : 0;
+}
+
 static unsigned cores(void)
 {
     cpu_set_t set;
@@ -117,7 +130,7 @@ size_t bench_machine(const bench *b, bench_fact facts[BENCH_FACTS_MAX])
     char text[512];
     struct utsname system;
     size_t count = 0;
-    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    uint64_t cache = last_cache();
     long pages = sysconf(_SC_PHYS_PAGES);
 
     value_in("/proc/cpuinfo", "model name", text, sizeof text);
@@ -125,7 +138,11 @@ size_t bench_machine(const bench *b, bench_fact facts[BENCH_FACTS_MAX])
     (void)add(facts, &count, "cpu", text[0] != 0 ? text : system.machine);
     add_number(facts, &count, "cores", cores());
     (void)add(facts, &count, "vector_unit", vector_unit());
-    add_number(facts, &count, "cache_bytes", cache > 0 ? (uint64_t)cache : 0);
+    if (cache != 0) {
+        add_number(facts, &count, "cache_bytes", cache);
+    } else {
+        (void)add(facts, &count, "cache_bytes", "unknown");
+    }
     add_number(facts, &count, "memory_bytes", pages > 0 ? (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE) : 0);
     chosen_in("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text);
     (void)add(facts, &count, "huge_pages", text);
@@ -141,7 +158,8 @@ size_t bench_machine(const bench *b, bench_fact facts[BENCH_FACTS_MAX])
     (void)add(facts, &count, "compiler", COMPILER __VERSION__);
     (void)add(facts, &count, "flags", BENCH_FLAGS);
     (void)add(facts, &count, "version", kvo_version());
-    (void)snprintf(text, sizeof text, "kvonce %s%s%s", b->command, b->full ? " --full" : "", b->quick ? " --quick" : "");
+    (void)snprintf(text, sizeof text, "kvonce %s%s%s%s", b->command, b->full ? " --full" : "",
+                   b->quick && b->more == NULL ? " --quick" : "", b->more != NULL ? b->more : "");
     (void)add(facts, &count, "command", text);
     return count;
 }

@@ -26,7 +26,6 @@ static int note_disk(bench *b, const bench_store *s)
         if (status == KVO_OK && strncmp(tier.name, "disk", 4) == 0) {
             b->direct_io = tier.direct_io;
             b->io_engine = stat.io_engine;
-            b->io_registered = stat.io_registered;
         }
     }
     return status == KVO_OK ? 0 : bench_refused("stat", status);
@@ -55,6 +54,26 @@ int bench_open(bench *b, const char *name, const char *tiers, const kvo_options 
     if (code != 0) {
         (void)bench_close(out, 0);
     }
+    return code;
+}
+
+int bench_probe(bench *b)
+{
+    bench_store store;
+    kvo_options options = KVO_OPTIONS_INIT;
+    kvo_stat stat = KVO_STAT_INIT;
+    uint8_t *memory = bench_map(65536);
+    options.block_bytes = 65536;
+    int code = bench_open(b, "probe", "disk:@:4M", &options, &store);
+    if (code == 0) {
+        code = bench_fill(&store, 0, 1, 1, 65536, memory); /* what is registered is so once it is used */
+        int status = kvo_stat_store(store.store, &stat);
+        b->io_registered = status == KVO_OK && stat.io_registered;
+        int closed = bench_close(&store, KVO_FOREVER);
+        code = code != 0 ? code : closed;
+    }
+    bench_unmap(memory, 65536);
+    bench_place_clear(b, "probe");
     return code;
 }
 

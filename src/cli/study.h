@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "bench.h"
+#include "trace.h"
 
 #define STUDY_PARAMETERS_MAX 4
 #define STUDY_RAW_MAX 1000 /* samples that are handed on: of more, evenly spaced ones in order of size */
@@ -60,8 +61,10 @@ struct study {
     bench bench; /* work directory, machine */
     int tiny;    /* with bench.quick: to see that all works */
     const char *trace; /* a file, or NULL: one is made */
+    cli_trace loaded;  /* what is in it */
     const char *program; /* of this process, for counting under callgrind */
     unsigned cores;
+    char options[600]; /* that change figures, as they were given */
     struct study_result {
         study_row *rows;
         size_t row_count, row_room;
@@ -94,6 +97,8 @@ unsigned study_more_threads(const study *s, unsigned threads);
 
 /* study_report.c */
 extern const study_experiment study_experiments[5];
+/* At once, for what is found out at the end otherwise: whether a file can be written. *made: it is there now, empty. */
+int study_try_output(const char *option, const char *path, int *made);
 int study_write_json(const study *s, const char *path);
 int study_write_html(const study *s, const char *path);
 void study_print_row(const study *s, const study_row *row);
@@ -105,6 +110,7 @@ int study_update(study *s);
 void study_update_read(study *s);
 int study_sram(study *s);
 void study_sram_read(study *s);
+int study_sram_load(study *s); /* the trace, before anything is measured: it may be no trace */
 int study_coherence(study *s);
 void study_coherence_read(study *s);
 int study_link(study *s);

@@ -154,10 +154,10 @@ int study_write_html(const study *s, const char *path)
     }
     (void)strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &utc));
     fputs(head, file);
-    fprintf(file, "<h1>What a cache of KV blocks costs beside its bytes</h1>\n<p class=soft>kvonce study%s, kvonce %s, %s. "
+    fprintf(file, "<h1>What a cache of KV blocks costs beside its bytes</h1>\n<p class=soft>%s, kvonce %s, %s. "
                   "Five costs, measured on this machine with the store's own code. Dots are medians; thick bars reach from the "
                   "first to the third quarter of the samples, thin ones to p99.9 where there are 1,000 or more.</p>\n",
-            s->bench.quick ? " --quick" : "", kvo_version(), date);
+            s->tiny ? "A run of seconds that shows that all works: its figures mean nothing" : "kvonce study", kvo_version(), date);
     put_machine(file, &s->bench);
     for (size_t i = 0; i < sizeof s->results / sizeof s->results[0]; i++) {
         if (s->results[i].row_count != 0) {

@@ -4,8 +4,11 @@
 #include "json_out.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 const study_experiment study_experiments[5] = {
     {"lookup", "Look-up bandwidth on the promotion path",
@@ -37,7 +40,8 @@ const study_experiment study_experiments[5] = {
      "The footprint is what the store says of itself for 200,000 blocks; larger capacities are computed from it. The hot part: "
      "a trace is replayed through a store of 2,000 blocks in memory and 10,000 on disk, without payloads; each "
      "match, get and put touches the records of its blocks in order. Exact reuse distances, in records, give what a "
-     "fully associative least-recently-used cache of each size would serve (one pass; tags and line sizes left aside).",
+     "fully associative least-recently-used cache of each size would serve (one pass; tags and line sizes left aside). An access is "
+     "taken to touch all that is kept of its block; what the store's mover does to records is left out.",
      study_sram, study_sram_read,
      {{"Accesses that a cache serves", "served", "cache_bytes", NULL, NULL, 0.0, 1, 0},
       {"Control state by capacity, 5 MiB blocks", "state", "capacity_bytes", NULL, "block_bytes", 5242880.0, 1, 1}}},
@@ -95,7 +99,9 @@ void study_print_row(const study *s, const study_row *row)
         printf(" (more threads than processors)");
     }
     printf("\n");
-    (void)fflush(stdout);
+    if (fflush(stdout) != 0) {
+        bench_stop(); /* nobody is there to read on; the end says so */
+    }
 }
 
 /* ---- JSON ---- */
@@ -165,6 +171,27 @@ static void json_machine(cli_out *out, const bench *b)
     cli_out_object_end(out);
 }
 
+int study_try_output(const char *option, const char *path, int *made)
+{
+    struct stat there;
+    int error = 0;
+    *made = 0;
+    if (path == NULL || strcmp(path, "-") == 0) {
+        return 0;
+    }
+    if (stat(path, &there) == 0) {
+        error = S_ISDIR(there.st_mode) ? EISDIR : access(path, W_OK) != 0 ? errno : 0;
+    } else {
+        int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        error = file < 0 ? errno : 0;
+        *made = file >= 0;
+        if (file >= 0) {
+            (void)close(file);
+        }
+    }
+    return error != 0 ? cli_fail("%s: cannot write \"%s\": %s", option, path, strerror(error)) : 0;
+}
+
 /* cli_out writes to standard output: it is turned to the file meanwhile. */
 int study_write_json(const study *s, const char *path)
 {
@@ -194,5 +221,8 @@ int study_write_json(const study *s, const char *path)
     }
     cli_out_list_end(&out);
     cli_out_object_end(&out);
-    return cli_finish(CLI_OK);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        return cli_fail("%s: %s", strcmp(path, "-") == 0 ? "standard output" : path, strerror(errno));
+    }
+    return 0;
 }

@@ -6,6 +6,7 @@
 #include "study.h"
 #include "ids.h"
 #include "payload.h"
+#include "reuse.h"
 #include "trace.h"
 
 #include <stdlib.h>
@@ -15,157 +16,28 @@
 #define MEMORY_BLOCKS 2000u
 #define DISK_BLOCKS 10000u
 #define BLOCK_BYTES (5u << 20)
-#define LOGS 33
-
-/* ---- Reuse distances, in one pass ---- */
-
-/*
- * The distance of an access is how many other records were touched since the last one of the same record: a least-recently-used
- * cache of n records serves it if and only if it is below n. Marks at the last access of each record are
- * added up by a Fenwick tree over the time of accesses; when time has run to its end, marks are pushed together.
- */
-typedef struct reuse {
-    kvo_handle *keys; /* open addressing: a handle names a record in one life */
-    uint32_t *last;   /* time of its last access, from 1 */
-    size_t room, records;
-    uint32_t *tree;   /* from 1 */
-    uint32_t span, now;
-    uint64_t below[LOGS]; /* accesses whose distance is below 2^k, and not below 2^(k-1) */
-    uint64_t first, accesses;
-} reuse;
-
-static void tree_add(reuse *r, uint32_t at, uint32_t value)
-{
-    for (; at <= r->span; at += at & -at) {
-        r->tree[at] += value;
-    }
-}
-
-static uint32_t tree_sum(const reuse *r, uint32_t at)
-{
-    uint32_t sum = 0;
-    for (; at > 0; at -= at & -at) {
-        sum += r->tree[at];
-    }
-    return sum;
-}
-
-static size_t place_of(const reuse *r, kvo_handle key)
-{
-    uint64_t state = key;
-    size_t at = (size_t)cli_random(&state) & (r->room - 1);
-    while (r->keys[at] != 0 && r->keys[at] != key) {
-        at = (at + 1) & (r->room - 1);
-    }
-    return at;
-}
-
-static void reuse_open(reuse *r)
-{
-    *r = (reuse){.room = 1u << 16, .span = 1u << 18};
-    r->keys = cli_alloc(r->room, sizeof *r->keys);
-    r->last = cli_alloc(r->room, sizeof *r->last);
-    r->tree = cli_alloc((size_t)r->span + 1, sizeof *r->tree);
-}
-
-static void reuse_close(reuse *r)
-{
-    free(r->keys);
-    free(r->last);
-    free(r->tree);
-}
-
-static void more_records(reuse *r)
-{
-    reuse old = *r;
-    r->room *= 2;
-    r->keys = cli_alloc(r->room, sizeof *r->keys);
-    r->last = cli_alloc(r->room, sizeof *r->last);
-    for (size_t i = 0; i < old.room; i++) {
-        if (old.keys[i] != 0) {
-            size_t at = place_of(r, old.keys[i]);
-            r->keys[at] = old.keys[i];
-            r->last[at] = old.last[i];
-        }
-    }
-    free(old.keys);
-    free(old.last);
-}
-
-/* Time begins anew, in the same order; twice as long if most of it is in use. */
-static void push_together(reuse *r)
-{
-    uint32_t *ranks = cli_alloc(r->room, sizeof *ranks);
-    for (size_t i = 0; i < r->room; i++) {
-        ranks[i] = r->keys[i] != 0 ? tree_sum(r, r->last[i]) : 0;
-    }
-    memcpy(r->last, ranks, r->room * sizeof *ranks);
-    free(ranks);
-    if (r->records > r->span / 2) {
-        r->span *= 2;
-    }
-    free(r->tree);
-    r->tree = cli_alloc((size_t)r->span + 1, sizeof *r->tree);
-    r->now = (uint32_t)r->records;
-    for (uint32_t i = 1; i <= r->now; i++) {
-        tree_add(r, i, 1);
-    }
-}
-
-static void touch(reuse *r, kvo_handle record)
-{
-    if (r->records * 2 > r->room) {
-        more_records(r);
-    }
-    if (r->now == r->span) {
-        push_together(r);
-    }
-    size_t at = place_of(r, record);
-    r->accesses++;
-    if (r->keys[at] == 0) {
-        r->keys[at] = record;
-        r->records++;
-        r->first++;
-    } else {
-        uint64_t distance = (uint64_t)r->records - tree_sum(r, r->last[at]);
-        unsigned k = 0;
-        while (distance >> k != 0) {
-            k++;
-        }
-        r->below[k]++;
-        tree_add(r, r->last[at], UINT32_MAX); /* minus one */
-    }
-    r->last[at] = ++r->now;
-    tree_add(r, r->now, 1);
-}
-
-/* The share of accesses that a cache of 2^k records serves. */
-static double served(const reuse *r, unsigned k)
-{
-    uint64_t sum = 0;
-    for (unsigned i = 0; i <= k && i < LOGS; i++) {
-        sum += r->below[i];
-    }
-    return 100.0 * (double)sum / (double)r->accesses;
-}
+#define TIERS 2
+#define WALK 256 /* blocks a call */
 
 /* ---- The stream of a trace ---- */
 
 typedef struct stream {
     bench_store store;
-    cli_trace trace;
+    const cli_trace *trace;
     uint64_t *ids;
     uint8_t *names;
     kvo_answer *answers;
     kvo_segment *segments;
-    reuse reuse;
+    cli_reuse reuse;
+    uint64_t references, requests; /* of the trace that were replayed */
+    uint64_t resident[KVO_TIERS_MAX], walked[KVO_TIERS_MAX]; /* blocks by tier at the end: as the store says, as a walk finds */
 } stream;
 
 static void touch_all(stream *t, size_t first, size_t end)
 {
     for (size_t i = first; i < end; i++) {
         if (t->answers[i].handle != 0) {
-            touch(&t->reuse, t->answers[i].handle);
+            cli_reuse_touch(&t->reuse, t->answers[i].handle); /* a handle names a record in one life */
         }
     }
 }
@@ -181,12 +53,12 @@ static kvo_names names_from(const stream *t, size_t first, size_t end)
 /* Match, get what is there, put the rest: each touches the records of its blocks. */
 static int one_request(stream *t, uint32_t index)
 {
-    const cli_request *request = &t->trace.requests[index];
+    const cli_request *request = &t->trace->requests[index];
     kvo_memory memory = {t->segments, NULL};
     kvo_put_options put = KVO_PUT_OPTIONS_INIT;
     size_t matched = 0;
     put.chained = 1;
-    cli_trace_expand(&t->trace, index, t->ids);
+    cli_trace_expand(t->trace, index, t->ids);
     for (uint32_t i = 0; i < request->count; i++) {
         cli_name_write(t->names + (size_t)i * CLI_NAME_BYTES, request->scope, t->ids[i]);
     }
@@ -207,11 +79,35 @@ static int one_request(stream *t, uint32_t index)
     return status == KVO_OK ? 0 : bench_refused("replay", status);
 }
 
+/* Two accounts of one thing: they must agree. */
+static int count_blocks(stream *t)
+{
+    kvo_block_info *infos = cli_alloc(WALK, sizeof *infos);
+    uint64_t cursor = 0;
+    size_t found = 1;
+    int status = KVO_OK;
+    for (uint32_t i = 0; status == KVO_OK && i < TIERS; i++) {
+        kvo_tier_stat tier;
+        status = kvo_stat_tier(t->store.store, i, &tier);
+        t->resident[i] = status == KVO_OK ? tier.resident_blocks : 0;
+    }
+    while (status == KVO_OK && found != 0) {
+        status = kvo_walk(t->store.store, NULL, &cursor, infos, WALK, &found);
+        for (size_t i = 0; status == KVO_OK && i < found; i++) {
+            for (uint32_t k = 0; k < infos[i].copy_count; k++) {
+                t->walked[infos[i].copies[k].tier]++;
+            }
+        }
+    }
+    free(infos);
+    return status == KVO_OK ? 0 : bench_refused("walk", status);
+}
+
 static int run_stream(study *s, stream *t)
 {
     kvo_options options = KVO_OPTIONS_INIT;
     char tiers[64];
-    const size_t longest = t->trace.blocks_longest + 1;
+    const size_t longest = t->trace->blocks_longest + 1;
     options.flags = KVO_OPEN_GHOST;
     options.block_bytes = BLOCK_BYTES;
     (void)snprintf(tiers, sizeof tiers, "dram:%ublk,disk:/ghost:%ublk", MEMORY_BLOCKS, DISK_BLOCKS);
@@ -227,12 +123,13 @@ static int run_stream(study *s, stream *t)
         t->segments[i].bytes = BLOCK_BYTES;
     }
     const uint64_t most = (uint64_t)study_pick(s, 4e6, 4e5, 2e4); /* references: a part of a long trace will do */
-    uint64_t references = 0;
-    for (size_t i = 0; code == 0 && i < t->trace.count && references < most; i++) {
+    for (size_t i = 0; code == 0 && i < t->trace->count && t->references < most; i++) {
         code = bench_stopped();
-        code = code != 0 ? code : one_request(t, t->trace.order[i]);
-        references += t->trace.requests[t->trace.order[i]].count;
+        code = code != 0 ? code : one_request(t, t->trace->order[i]);
+        t->references += t->trace->requests[t->trace->order[i]].count;
+        t->requests++;
     }
+    code = code != 0 ? code : count_blocks(t);
     free(t->segments);
     free(t->answers);
     free(t->names);
@@ -243,8 +140,9 @@ static int run_stream(study *s, stream *t)
 
 /* ---- A trace of our own, by `kvonce trace synth` ---- */
 
-static int make_trace(const study *s, cli_trace *trace)
+static int make_trace(study *s)
 {
+    cli_trace *trace = &s->loaded;
     char command[4300], error[512] = "";
     if (strpbrk(s->program, "'\\") != NULL) {
         return cli_fail("the path of this program has quotes: give --trace FILE");
@@ -254,16 +152,20 @@ static int make_trace(const study *s, cli_trace *trace)
     FILE *file = popen(command, "r");
     int read = file != NULL ? cli_trace_read(trace, file, "synthetic", 1, error, sizeof error) : -1;
     int status = file != NULL ? pclose(file) : -1;
+    if (bench_stopped() != 0) {
+        return bench_stopped(); /* ctrl-C goes to both */
+    }
     return read == 0 && status == 0 ? 0 : cli_fail("trace synth: %s", error[0] != 0 ? error : "it did not run");
 }
 
-static int load_trace(const study *s, cli_trace *trace)
+int study_sram_load(study *s)
 {
     char error[512] = "";
     if (s->trace == NULL) {
-        return make_trace(s, trace);
+        return 0;
     }
-    return cli_trace_load(trace, s->trace, 1, error, sizeof error) == 0 ? 0 : cli_fail("%s", error);
+    int code = cli_trace_load(&s->loaded, s->trace, 1, error, sizeof error) == 0 ? 0 : cli_fail("%s", error);
+    return code == 0 && s->loaded.blocks_longest == 0 ? cli_fail("%s: the trace has no blocks", s->trace) : code;
 }
 
 /* ---- The experiment ---- */
@@ -273,19 +175,35 @@ static const struct {
     unsigned log_bytes;
 } kept[] = {{"whole records, 64 bytes", 6}, {"a controller's record, 16 bytes", 4}, {"policy words, 8 bytes", 3}};
 
-static void add_served(study *s, const reuse *r)
+static const char *const account_names[TIERS][2] = {{"memory, by the store", "memory, by a walk"},
+                                                    {"disk, by the store", "disk, by a walk"}};
+
+static void add_served(study *s, const cli_reuse *r)
 {
     for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
         for (unsigned log = 14; log <= 26; log++) {
             study_row row = study_row_of("served", kept[i].name, "% of accesses");
             study_parameter_add(&row, "cache_bytes", (double)((uint64_t)1 << log));
-            row.operations = r->accesses;
-            study_add_one(s, row, served(r, log - kept[i].log_bytes));
+            row.operations = r->access_count;
+            study_add_one(s, row, 100.0 * (double)cli_reuse_served(r, log - kept[i].log_bytes) / (double)r->access_count);
         }
     }
     study_row row = study_row_of("first_accesses", NULL, "% of accesses");
-    row.operations = r->accesses;
-    study_add_one(s, row, 100.0 * (double)r->first / (double)r->accesses);
+    row.operations = r->access_count;
+    study_add_one(s, row, 100.0 * (double)r->first_count / (double)r->access_count);
+}
+
+static void add_accounts(study *s, const stream *t)
+{
+    study_row row = study_row_of("replayed", NULL, "% of requests");
+    row.operations = t->requests;
+    study_add_one(s, row, 100.0 * (double)t->requests / (double)t->trace->count);
+    for (size_t i = 0; i < TIERS; i++) {
+        for (int walked = 0; walked < 2; walked++) {
+            row = study_row_of("resident", account_names[i][walked], "blocks");
+            study_add_one(s, row, (double)(walked ? t->walked[i] : t->resident[i]));
+        }
+    }
 }
 
 /* What the store itself says it takes, for a block of a capacity that has none yet. */
@@ -332,21 +250,55 @@ int study_sram(study *s)
 {
     stream *t = cli_alloc(1, sizeof *t);
     int code = add_footprint(s);
-    code = code != 0 ? code : load_trace(s, &t->trace);
+    code = code == 0 && s->trace == NULL ? make_trace(s) : code;
     if (code == 0) {
-        reuse_open(&t->reuse);
+        t->trace = &s->loaded;
+        cli_reuse_open(&t->reuse, 1u << 16, 1u << 18);
         code = run_stream(s, t);
-        if (code == 0 && t->reuse.accesses == 0) {
-            code = cli_fail("%s: the trace has no blocks", t->trace.name);
-        }
         if (code == 0) {
             add_served(s, &t->reuse);
+            add_accounts(s, t);
         }
-        reuse_close(&t->reuse);
-        cli_trace_free(&t->trace);
+        cli_reuse_close(&t->reuse);
     }
     free(t);
     return code;
+}
+
+/* Whose stream it was, and how much of it. */
+static void say_trace(study *s)
+{
+    const study_row *part = study_find(s, "replayed", NULL, NULL);
+    char name[256] = "the synthetic trace", done[CLI_COUNT_TEXT], all[CLI_COUNT_TEXT];
+    if (s->trace != NULL) {
+        const char *slash = strrchr(s->trace, '/');
+        (void)snprintf(name, sizeof name, "%s", slash != NULL ? slash + 1 : s->trace);
+        cli_one_line(name);
+    }
+    study_say(s, "On %s", name);
+    if (part != NULL && part->operations < s->loaded.count) {
+        study_say(s, " (the first %s of %s requests)", cli_count_text(part->operations, done), cli_count_text(s->loaded.count, all));
+    }
+}
+
+static void say_accounts(study *s)
+{
+    const study_row *rows[TIERS][2];
+    char text[TIERS][2][CLI_COUNT_TEXT];
+    int same = 1;
+    for (size_t i = 0; i < TIERS; i++) {
+        for (int k = 0; k < 2; k++) {
+            rows[i][k] = study_find(s, "resident", account_names[i][k], NULL);
+            if (rows[i][k] == NULL) {
+                return;
+            }
+            (void)cli_count_text((uint64_t)rows[i][k]->p50, text[i][k]);
+        }
+        same = same && strcmp(text[i][0], text[i][1]) == 0;
+    }
+    study_say(s, " Balance at the end: the store counts %s blocks in memory and %s on disk, a walk over all of them finds %s and %s: "
+                 "the accounts %s.",
+              text[0][0], text[1][0], text[0][1], text[1][1], same ? "agree" : "DO NOT AGREE");
 }
 
 void study_sram_read(study *s)
@@ -364,10 +316,12 @@ void study_sram_read(study *s)
     const study_row *c = study_find(s, "served", kept[1].name, "cache_bytes", 65536.0, NULL);
     const study_row *first = study_find(s, "first_accesses", NULL, NULL);
     if (a != NULL && b != NULL && c != NULL && first != NULL) {
-        study_say(s, "On %s, a cache of 64 KiB serves %.1f %% of the accesses to whole records and 1 MiB %.1f %%; with a "
+        say_trace(s);
+        study_say(s, ", a cache of 64 KiB serves %.1f %% of the accesses to whole records and 1 MiB %.1f %%; with a "
                      "record of 16 bytes 64 KiB serve %.1f %%. No cache serves the %.1f %% that are a block's first. The scan "
                      "for victims is not among the accesses: it reads the whole table in order, once a batch, and would "
                      "have to go past such a cache.",
-                  s->trace != NULL ? "the given trace" : "the synthetic trace", a->p50, b->p50, c->p50, first->p50);
+                  a->p50, b->p50, c->p50, first->p50);
     }
+    say_accounts(s);
 }

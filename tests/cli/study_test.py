@@ -23,6 +23,7 @@ def study(folder, *options):
     place = folder / "place"
     place.mkdir()
     report = json.loads(kvonce("study", "--tiny", "--json", "-", "--dir", place, *options))
+    assert report["machine"]["command"] == " ".join(map(str, ("kvonce study --tiny",) + options)), report["machine"]
     assert os.listdir(place) == []
     assert list(report) == ["machine", "experiments"]
     for experiment in report["experiments"]:
@@ -111,6 +112,10 @@ def test_reuse_distances_are_exact(folder):
     sram = study(folder, "--only", "sram", "--trace", trace)["sram"]
     first = rows(sram, "first_accesses")[0]
     accesses = first["operations"]
+    assert "On trace.jsonl, " in sram["reading"] and "the accounts agree" in sram["reading"], sram["reading"]
+    assert rows(sram, "replayed")[0]["median"] == 100 and rows(sram, "replayed")[0]["operations"] == 300
+    for tier, count in [("memory", 3), ("disk", 0)]:
+        assert {rows(sram, "resident", tier + by)[0]["median"] for by in (", by the store", ", by a walk")} == {count}
     assert accesses == 3 + 2 * 297, accesses  # a put each, then match and get
     assert math.isclose(first["median"], 100 * 3 / accesses)
     for row in rows(sram, "served"):  # the smallest cache holds 256 records
@@ -152,7 +157,20 @@ def test_the_report_has_plots_and_needs_nothing_else(folder):
 
 
 def test_what_cannot_run_says_why(folder):
-    assert "--only" in kvonce("study", "--only", "nothing", code=2)
+    assert "all, lookup, update, sram, coherence or link" in kvonce("study", "--only", "nothing", code=2)
+    # Before anything is measured: these would take minutes otherwise, and a trace that is none is found last.
+    for option, path, why in [("--json", "", "No such file"), ("--html", folder, "Is a directory"), ("--trace", os.devnull, "empty")]:
+        line = kvonce("study", option, path, "--dir", folder, "--json=%s" % (folder / "left.json") if option != "--json" else "--quick",
+                      code=2)
+        assert why in line and str(path) in line, line
+    assert "both to" in kvonce("study", "--json", folder / "same", "--html", folder / "same", "--dir", folder, code=2)
+    assert os.listdir(folder) == []
+    # One report that cannot be written does not take the other with it.
+    assert "/dev/full" in kvonce("study", "--tiny", "--only", "sram", "--html", "/dev/full", "--json", folder / "x.json", "--dir", folder,
+                                 code=2)
+    assert json.loads((folder / "x.json").read_text())["experiments"][0]["name"] == "sram"
+    (folder / "x.json").unlink()
+    assert "/dev/full" in kvonce("study", "--tiny", "--only", "sram", "--json", "/dev/full", "--dir", folder, code=2)
     assert "none.jsonl" in kvonce("study", "--tiny", "--only", "sram", "--trace", folder / "none.jsonl", "--dir", folder, code=2)
     assert "none" in kvonce("study", "--tiny", "--dir", folder / "none", code=2)
     assert "x.html" in kvonce("study", "--tiny", "--only", "sram", "--html", folder / "none" / "x.html", "--dir", folder, code=2)
