@@ -3,7 +3,7 @@
  * Full is a state: memory that is all pinned, readers that hold what everybody wants, a disk slower than those who
  * produce. Each after a public report, whose id it has.
  */
-#include "machine.h"
+#include "store/machine.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * The disk is full, and then it is not: file systems of a few MiB, filled from outside. Space is taken as it is written
  * (a file system without fallocate()), or it could not run out in the middle of a write. For root, who may mount.
  */
-#include "machine.h"
+#include "store/machine.h"
 
 #include <errno.h>
 #include <fcntl.h>

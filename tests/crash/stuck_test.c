@@ -3,7 +3,7 @@
  * A device that does not answer (public report B006): calls keep their deadlines, memory goes on serving, what the device
  * may still write is not freed, and all works again when it answers.
  */
-#include "machine.h"
+#include "store/machine.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -13,13 +13,6 @@
 static const size_t bytes = 65536;
 
 static void rest_ms(long ms) { nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL); }
-
-static void wait_for_stuck_calls(int count)
-{
-    for (int i = 0; i < 20000 && machine.waiting < count; i++)
-        rest_ms(1);
-    assert_true(machine.waiting >= count);
-}
 
 static int put_at(uint64_t number, int level, uint64_t deadline_ns)
 {
@@ -97,7 +90,7 @@ static void b006_a_read_that_hangs_keeps_nobody(void **state)
     assert_int_equal(kvo_queue_open(store, NULL, &r.queue), KVO_OK);
     machine_stop();
     submit_get(&r, below, 20 * MS);
-    wait_for_stuck_calls(1);
+    machine_wait(1);
     assert_int_equal(poll_for(&r, 100 * MS), 0); /* its memory is the device's */
     for (uint64_t i = 0, next = 0; i < 4; i++, next = above[i - 1] + 1)
         above[i] = find(next, true);
@@ -150,7 +143,7 @@ static void b006_room_that_hangs_is_busy_in_time(void **state)
     assert_int_equal(put_at(1, KVO_WRITTEN, KVO_FOREVER), KVO_STORED);
     machine_stop();
     assert_int_equal(pthread_create(&first, NULL, put_and_wait, NULL), 0);
-    wait_for_stuck_calls(1);
+    machine_wait(1);
     /* Memory is full of what cannot get down: each put says so when its time is over. */
     unsigned busy = 0;
     for (uint64_t i = 0; i < 20; i++)
@@ -190,7 +183,7 @@ static void each_is_busy_in_time(size_t of_bytes, uint64_t deadline_ns)
         busy += put_as(2000 + tries, of_bytes, 0, &o, NULL) == KVO_BUSY;
     assert_int_equal(busy, 20);
     assert_int_equal(reserve_for(4000, deadline_ns), KVO_BUSY);
-    wait_for_stuck_calls(1);
+    machine_wait(1);
     machine_go_on();
     for (uint64_t i = 0; i < 40; i++)
         assert_int_equal(put_as(3000 + i, of_bytes, 0, NULL, NULL), KVO_STORED);
@@ -284,7 +277,7 @@ static void b006_a_close_whose_keeper_hangs_is_busy(void **state)
     machine_open("dram:16blk,disk:@0:64blk", false);
     machine_stop();
     assert_int_equal(put(0, bytes), KVO_STORED);
-    wait_for_stuck_calls(1);
+    machine_wait(1);
     closes_busy_and_again(2);
     finds_all(1);
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "faulty.h"
+#include "machine.h"
 
 #define BYTES 65536u
 #define SECOND 1000000000ull
@@ -388,47 +389,23 @@ static void rounds_of_tries_are_slices_too(void **state)
 
 /* ---- a close with several queues ---- */
 
-static base_env stuck;
-static atomic_bool stuck_now;
-static _Atomic unsigned stuck_count;
-
-static ssize_t stuck_write(base_env *env, int file, const struct iovec *iov, int count, uint64_t offset)
-{
-    (void)env;
-    atomic_fetch_add(&stuck_count, 1);
-    while (atomic_load(&stuck_now))
-        usleep(1000);
-    return base_env_posix()->write(base_env_posix(), file, iov, count, offset);
-}
-
 static void a_close_looks_at_all_queues(void **state)
 {
     (void)state;
-    kvo_tier_config tiers[2] = {KVO_TIER_CONFIG_INIT, KVO_TIER_CONFIG_INIT};
     kvo_queue *idle;
     uint64_t pending;
-    tiers[0].kind = KVO_TIER_DRAM;
-    tiers[0].capacity_blocks = 8;
-    tiers[1].kind = KVO_TIER_DISK;
-    tiers[1].capacity_blocks = 16;
-    tiers[1].path = fixture_path(0);
-    stuck = *base_env_posix();
-    stuck.write = stuck_write;
-    options.io_engine = KVO_IO_THREADS;
-    assert_int_equal(store_open(&stuck, tiers, 2, &options, &store, NULL), KVO_OK);
-    space = open_space("a", BYTES);
+    with_mover = true;
+    machine_open("dram:8blk,disk:@0:16blk", false);
     assert_int_equal(kvo_queue_open(store, NULL, &idle), KVO_OK);
     begin();
     batch b = batch_of(1, 2, BYTES);
-    atomic_store(&stuck_now, true);
-    unsigned before = atomic_load(&stuck_count);
+    machine_stop();
     submit_put(&b, KVO_WRITTEN, KVO_FOREVER);
-    while (atomic_load(&stuck_count) == before)
-        usleep(1000);
+    machine_wait(1);
     assert_int_equal(kvo_close(store, 20000000u), KVO_BUSY);
     assert_int_equal(kvo_pending(idle, &pending), KVO_OK);
     assert_int_equal(pending, 0);
-    atomic_store(&stuck_now, false);
+    machine_go_on();
     kvo_report r = take();
     assert_int_equal(r.ok_count, 2);
     batch_free(&b);

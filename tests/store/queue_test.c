@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs: queued whole or not at all, one report each, memory back with it. */
-#include "fixture.h"
+#include "machine.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -653,51 +653,26 @@ static void test_close_with_jobs(void **state)
 
 /* ---- a device that does not come back ---- */
 
-static base_env stuck;
-static atomic_bool stuck_now;
-static _Atomic unsigned stuck_count;
-
-static ssize_t stuck_write(base_env *env, int file, const struct iovec *iov, int count, uint64_t offset)
-{
-    base_env *real = base_env_posix();
-    (void)env;
-    atomic_fetch_add(&stuck_count, 1);
-    while (atomic_load(&stuck_now))
-        usleep(1000);
-    return real->write(real, file, iov, count, offset);
-}
-
 /* Its memory stays the store's until it does: the queue and the store say busy and stay. */
 static void test_close_says_busy(void **state)
 {
     (void)state;
-    kvo_tier_config tiers[2] = {KVO_TIER_CONFIG_INIT, KVO_TIER_CONFIG_INIT};
-    tiers[0].kind = KVO_TIER_DRAM;
-    tiers[0].capacity_blocks = 8;
-    tiers[1].kind = KVO_TIER_DISK;
-    tiers[1].capacity_blocks = 16;
-    tiers[1].path = fixture_path(0);
-    stuck = *base_env_posix();
-    stuck.write = stuck_write;
-    options.io_engine = KVO_IO_THREADS;
-    assert_int_equal(store_open(&stuck, tiers, 2, &options, &store, NULL), KVO_OK);
-    space = open_space("a", BYTES);
+    with_mover = true;
+    machine_open("dram:8blk,disk:@0:16blk", false);
     assert_int_equal(kvo_queue_open(store, NULL, &queue), KVO_OK);
     batch b = batch_of(1, 3, BYTES, true), c = batch_of(10, 1, BYTES, true);
     kvo_put_options o = KVO_PUT_OPTIONS_INIT;
     o.level = KVO_WRITTEN;
-    atomic_store(&stuck_now, true);
-    unsigned before = atomic_load(&stuck_count);
+    machine_stop();
     submit_put(&b, &o, NULL);
-    while (atomic_load(&stuck_count) == before)
-        usleep(1000);
+    machine_wait(1);
     assert_int_equal(get(1, BYTES), KVO_OK); /* reads go on */
     assert_int_equal(kvo_drain(queue, 20000000u), KVO_SHORT);
     assert_int_equal(kvo_queue_close(queue, 20000000u), KVO_BUSY);
     assert_int_equal(kvo_submit_put(queue, &c.list, &c.memory, NULL, c.answers, NULL, NULL), KVO_E_STATE);
     assert_int_equal(kvo_close(store, 20000000u), KVO_BUSY);
     assert_int_equal(pending(), 1);
-    atomic_store(&stuck_now, false);
+    machine_go_on();
     kvo_report r = take(queue);
     assert_true(r.answers == b.answers && r.ok_count == 3 && b.answers[0].level == KVO_WRITTEN);
     assert_int_equal(kvo_queue_close(queue, KVO_FOREVER), KVO_OK);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The real machine with a medium that a test slows down, stops or makes sparse, and memory that is counted. */
-#ifndef CRASH_MACHINE_H
-#define CRASH_MACHINE_H
+#ifndef MACHINE_H
+#define MACHINE_H
 
 #include <stdatomic.h>
 
-#include "store/fixture.h"
+#include "fixture.h"
 
 typedef struct machine_state {
     _Atomic unsigned write_us;       /* each write of a block takes so long */
@@ -24,5 +24,6 @@ void machine_pass_time(uint64_t ns); /* the library's clock goes on by so much a
 /* Reads, writes and flushes do not return until it goes on. */
 void machine_stop(void);
 void machine_go_on(void);
+void machine_wait(int count); /* until it holds so many calls */
 
 #endif

@@ -27,6 +27,13 @@ void machine_go_on(void)
     pthread_mutex_unlock(&lock);
 }
 
+void machine_wait(int count)
+{
+    for (int i = 0; i < 20000 && machine.waiting < count; i++)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    assert_true(machine.waiting >= count);
+}
+
 static void pass(void)
 {
     pthread_mutex_lock(&lock);
