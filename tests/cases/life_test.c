@@ -341,11 +341,8 @@ static _Atomic unsigned at_the_gate;
 
 static ssize_t write_through_the_gate(base_env *env, int file, const struct iovec *iov, int count, uint64_t offset)
 {
-    size_t bytes = 0;
     (void)env;
-    for (int i = 0; i < count; i++)
-        bytes += iov[i].iov_len;
-    if (bytes > BYTES) {
+    if (iov_bytes(iov, count) > BYTES) {
         atomic_fetch_add(&at_the_gate, 1);
         pthread_mutex_lock(&gate);
         pthread_mutex_unlock(&gate);

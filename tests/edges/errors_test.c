@@ -16,18 +16,10 @@ static _Atomic int read_fails, write_fails; /* with this error: the next read, o
 static _Atomic int reads_to_fail;
 static _Atomic size_t no_memory_of; /* neither so many bytes are given, nor a mebibyte or more */
 
-static size_t length_of(const struct iovec *iov, int count)
-{
-    size_t bytes = 0;
-    for (int i = 0; i < count; i++)
-        bytes += iov[i].iov_len;
-    return bytes;
-}
-
 static ssize_t read_there(base_env *env, int file, const struct iovec *iov, int count, uint64_t offset)
 {
     (void)env;
-    if (length_of(iov, count) > BYTES && atomic_load(&reads_to_fail) > 0) {
+    if (iov_bytes(iov, count) > BYTES && atomic_load(&reads_to_fail) > 0) {
         atomic_fetch_sub(&reads_to_fail, 1);
         return -atomic_load(&read_fails);
     }
@@ -36,7 +28,7 @@ static ssize_t read_there(base_env *env, int file, const struct iovec *iov, int 
 
 static ssize_t write_there(base_env *env, int file, const struct iovec *iov, int count, uint64_t offset)
 {
-    int error = length_of(iov, count) > BYTES ? atomic_exchange(&write_fails, 0) : 0;
+    int error = iov_bytes(iov, count) > BYTES ? atomic_exchange(&write_fails, 0) : 0;
     (void)env;
     return error ? -error : base_env_posix()->write(base_env_posix(), file, iov, count, offset);
 }

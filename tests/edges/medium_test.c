@@ -275,10 +275,7 @@ static ssize_t read_there(base_env *env, int file, const struct iovec *iov, int 
     if (left > 0 && atomic_fetch_sub(&reads_until, 1) == 1)
         return -ENXIO;
     ssize_t n = base_env_posix()->read(base_env_posix(), file, iov, count, offset);
-    size_t all = 0;
-    for (int i = 0; i < count; i++)
-        all += iov[i].iov_len;
-    if (all > BYTES && atomic_load(&headers_change) > 0 && atomic_fetch_sub(&headers_change, 1) > 0)
+    if (iov_bytes(iov, count) > BYTES && atomic_load(&headers_change) > 0 && atomic_fetch_sub(&headers_change, 1) > 0)
         memset(iov[0].iov_base, 0, 64);
     return n;
 }

@@ -190,20 +190,12 @@ static int nth_close(base_env *env, int file)
     return fails ? -EIO : r;
 }
 
-static size_t sum_of(const struct iovec *iov, int count)
-{
-    size_t bytes = 0;
-    for (int i = 0; i < count; i++)
-        bytes += iov[i].iov_len;
-    return bytes;
-}
-
 /* The first half, in whole pieces and a part of one. */
 static ssize_t half(const struct iovec *iov, int count, ssize_t (*call)(base_env *, int, const struct iovec *, int, uint64_t),
                     int file, uint64_t offset)
 {
     struct iovec part[64];
-    size_t left = sum_of(iov, count) / 2;
+    size_t left = iov_bytes(iov, count) / 2;
     int n = 0;
     for (; n < count && n < 64 && left; n++) {
         part[n] = iov[n];
@@ -216,8 +208,8 @@ static ssize_t half(const struct iovec *iov, int count, ssize_t (*call)(base_env
 static ssize_t nth_read(base_env *env, int file, const struct iovec *iov, int count, uint64_t offset)
 {
     (void)env;
-    atomic_fetch_add(&nth.read_bytes, sum_of(iov, count));
-    if (touches_bad(file, sum_of(iov, count), offset))
+    atomic_fetch_add(&nth.read_bytes, iov_bytes(iov, count));
+    if (touches_bad(file, iov_bytes(iov, count), offset))
         return -EIO;
     if (!falls())
         return REAL->read(REAL, file, iov, count, offset);
@@ -228,8 +220,8 @@ static ssize_t nth_read(base_env *env, int file, const struct iovec *iov, int co
 static ssize_t nth_write(base_env *env, int file, const struct iovec *iov, int count, uint64_t offset)
 {
     (void)env;
-    atomic_fetch_add(&nth.written_bytes, sum_of(iov, count));
-    if (touches_bad(file, sum_of(iov, count), offset))
+    atomic_fetch_add(&nth.written_bytes, iov_bytes(iov, count));
+    if (touches_bad(file, iov_bytes(iov, count), offset))
         bad_name = NULL; /* a device gives it another sector when it is written */
     if (!falls())
         return REAL->write(REAL, file, iov, count, offset);

@@ -26,20 +26,13 @@ static bool falls(_Atomic int *left)
 }
 
 /* Of a block: header and payload, in one piece or several. */
-static bool of_block(const struct iovec *iov, int count)
-{
-    size_t bytes = 0;
-    for (int i = 0; i < count; i++)
-        bytes += iov[i].iov_len;
-    return bytes > 65536;
-}
+static bool of_block(const struct iovec *iov, int count) { return iov_bytes(iov, count) > 65536; }
 
 static bool unreadable(int file, const struct iovec *iov, int count, uint64_t offset)
 {
-    uint64_t from = atomic_load(&faulty_unreadable_from), bytes = atomic_load(&faulty_unreadable_bytes), end = offset;
+    uint64_t from = atomic_load(&faulty_unreadable_from), bytes = atomic_load(&faulty_unreadable_bytes);
+    uint64_t end = offset + iov_bytes(iov, count);
     struct stat s;
-    for (int i = 0; i < count; i++)
-        end += iov[i].iov_len;
     return offset < from + bytes && end > from && fstat(file, &s) == 0 && s.st_size > 1 << 20; /* no other is as large */
 }
 

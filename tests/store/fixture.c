@@ -167,6 +167,16 @@ void check_valid_at(const char *file, int line)
     }
 }
 
+/* ---- a machine of the test's own ---- */
+
+size_t iov_bytes(const struct iovec *iov, int count)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        bytes += iov[i].iov_len;
+    return bytes;
+}
+
 /* ---- names and payloads ---- */
 
 static uint64_t mix(uint64_t x)

@@ -42,6 +42,10 @@ kvo_space open_space(const char *label, uint64_t block_bytes_max);
 #define check_valid() check_valid_at(__FILE__, __LINE__)
 void check_valid_at(const char *file, int line);
 
+/* ---- a machine of the test's own ---- */
+
+size_t iov_bytes(const struct iovec *iov, int count); /* of all pieces of a read or a write */
+
 /* ---- names and payloads ---- */
 
 void name_of(uint64_t number, uint8_t name[NAME_BYTES]);

@@ -44,14 +44,6 @@ static void pass(void)
     pthread_mutex_unlock(&lock);
 }
 
-static size_t bytes_of(const struct iovec *iov, int count)
-{
-    size_t bytes = 0;
-    for (int i = 0; i < count; i++)
-        bytes += iov[i].iov_len;
-    return bytes;
-}
-
 static ssize_t slow_read(base_env *env, int file, const struct iovec *iov, int count, uint64_t offset)
 {
     (void)env;
@@ -64,7 +56,7 @@ static ssize_t slow_write(base_env *env, int file, const struct iovec *iov, int 
     (void)env;
     unsigned us = machine.write_us;
     pass();
-    if (us && bytes_of(iov, count) > 4096)
+    if (us && iov_bytes(iov, count) > 4096)
         nanosleep(&(struct timespec){0, us * 1000L}, NULL);
     return base_env_posix()->write(base_env_posix(), file, iov, count, offset);
 }

@@ -377,10 +377,7 @@ static ssize_t rot_and_read(base_env *env, int file, const struct iovec *iov, in
 {
     base_env *real = base_env_posix();
     (void)env;
-    size_t all = 0;
-    for (int i = 0; i < count; i++)
-        all += iov[i].iov_len;
-    if (all > bytes && atomic_exchange(&rots, false)) {
+    if (iov_bytes(iov, count) > bytes && atomic_exchange(&rots, false)) {
         static _Alignas(4096) uint8_t junk[4096];
         uint8_t *memory = aligned_alloc(4096, bytes);
         struct iovec one = {junk, sizeof junk};
