@@ -13,11 +13,12 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
-import time
-import traceback
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "cli"))
+
+from runner import run_tests  # noqa: E402
+
 COMMAND, KVONCE = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 PAGE = (ROOT / "docs" / "man" / "kvonce-llama.1.scd").read_text()
 BLOCK = 64
@@ -182,20 +183,7 @@ def main():
     for name, value in re.findall(r"(\w+)='(.*)'", found.stdout):
         os.environ[name] = value
     MODEL = os.environ["KVONCE_LLAMA_MODEL"]
-    failed = 0
-    for name, test in [item for item in globals().items() if item[0].startswith("test_")]:
-        if len(sys.argv) > 3 and sys.argv[3] not in name:
-            continue
-        with tempfile.TemporaryDirectory(prefix="kvonce-test-") as folder:
-            begin = time.monotonic()
-            try:
-                test(pathlib.Path(folder))
-                print("ok     %s (%.1f s)" % (name, time.monotonic() - begin), flush=True)
-            except Exception:
-                failed += 1
-                traceback.print_exc()
-                print("FAILED %s" % name, flush=True)
-    sys.exit(1 if failed else 0)
+    run_tests(sys.modules[__name__], *sys.argv[3:4])
 
 
 if __name__ == "__main__":

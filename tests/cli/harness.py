@@ -3,11 +3,10 @@
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
-import tempfile
-import traceback
+
+from runner import run_tests
 
 KVONCE = os.path.abspath(sys.argv[1])
 # What an opening or a close says without a checkpoint, after a crash or with damage: tests/store/checkpoint_test.c.
@@ -53,18 +52,4 @@ def listing(directory, *options):
 
 
 def main(module):
-    """Runs all test_* functions of a module, each with a folder of its own."""
-    failed = 0
-    tests = [(name, test) for name, test in vars(module).items() if name.startswith("test_")]
-    for name, test in tests:
-        if len(sys.argv) > 2 and sys.argv[2] not in name:
-            continue
-        with tempfile.TemporaryDirectory(prefix="kvonce-test-") as folder:
-            try:
-                test(pathlib.Path(folder))
-                print("ok     %s" % name, flush=True)
-            except Exception:
-                failed += 1
-                traceback.print_exc()
-                print("FAILED %s" % name, flush=True)
-    sys.exit(1 if failed else 0)
+    run_tests(module, *sys.argv[2:3])
