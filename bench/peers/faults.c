@@ -19,6 +19,7 @@ typedef struct search {
     const uint8_t *wanted; /* 64 bytes */
     char file[4600];
     off_t at;
+    int found; /* so often: to harm one of two copies would prove nothing */
 } search;
 
 static void look_into(const char *path, void *context)
@@ -31,10 +32,13 @@ static void look_into(const char *path, void *context)
         return;
     }
     uint8_t *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, file, 0);
-    const uint8_t *found = bytes != MAP_FAILED ? memmem(bytes, (size_t)st.st_size, s->wanted, 64) : NULL;
-    if (found != NULL) {
+    const uint8_t *from = bytes, *found;
+    while (bytes != MAP_FAILED &&
+           (found = memmem(from, (size_t)(bytes + st.st_size - from), s->wanted, 64)) != NULL) {
         (void)snprintf(s->file, sizeof s->file, "%s", path);
         s->at = found - bytes;
+        s->found++;
+        from = found + 1;
     }
     if (bytes != MAP_FAILED) {
         (void)munmap(bytes, (size_t)st.st_size);
@@ -137,8 +141,12 @@ void fault(const peer_ops *ops, const char *name)
     }
     if (!killed) {
         run_each_file(s.place.directory, look_into, &where);
-        if (where.file[0] == 0 || harm(name, &where) != 0) {
-            run_give_up("the payload lies in no file as it is");
+        if (where.found != 1) {
+            run_give_up(where.found == 0 ? "the payload lies in no file as it is"
+                                         : "the payload lies there twice");
+        }
+        if (harm(name, &where) != 0) {
+            run_give_up("its file could not be damaged");
         }
         run_make_cold(s.place.directory);
     }

@@ -14,6 +14,7 @@ OPERATIONS = {
 }
 FAULTS = ("flipped_byte", "truncated_file", "zeroed_file", "kill_after_put")
 RAW = "raw O_DIRECT file"
+OTHER_BYTES = "other bytes came back"  # what measure.c and serve.py say
 BATCH = 8
 
 
@@ -42,6 +43,8 @@ def why_missing(operation, place, system, answers):
         return "another process does a part of the work"
     if not system["persistent"]:
         return "keeps nothing when its process ends"
+    if operation == "get_cold" and system.get("loads_all"):
+        return "opening it reads all blocks into memory: see restart"
     if place == "memory" and operation.endswith("_per_payload_byte"):
         return "a file system in memory has no device"
     return "the kernel does not count it here"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what bench/peers builds against and runs on this Debian machine; `make test` needs none of it.
 set -eu
-needed="liblmdb-dev librocksdb-dev redis-server libhiredis-dev liburing-dev libibverbs1 libnuma1 libcurl4 python3-venv
+needed="liblmdb-dev librocksdb-dev redis-server liburing-dev libibverbs1 libnuma1 libcurl4 python3-venv
     binutils"
 
 lacking=

@@ -44,13 +44,18 @@ static void say(const char *name, double value)
                    value);
 }
 
+static double cpu_per_gib(double bytes, times taken)
+{
+    return taken.cpu / (bytes / (1 << 30));
+}
+
 /* Bytes a second, and processor seconds a GiB. */
 static void say_rate(const char *name, double bytes, times taken)
 {
     char cpu[64];
     (void)snprintf(cpu, sizeof cpu, "%s_cpu", name);
     say(name, bytes / taken.wall);
-    say(cpu, taken.cpu / (bytes / (1 << 30)));
+    say(cpu, cpu_per_gib(bytes, taken));
 }
 
 /* ---- What the kernel counts ---- */
@@ -102,28 +107,54 @@ static void settle(const char *directory)
     }
 }
 
-/* ---- The limit: memcpy of the same blocks, in this process, just before ---- */
+/* ---- The limit: memcpy of the same blocks, in this process, before and after ---- */
 
-enum { LIMIT_BYTES = 80 << 20 };
+enum { LIMIT_BYTES = 80 << 20, LIMIT_PASSES = 6 };
 
-static void measure_memcpy(size_t size)
+typedef struct limits {
+    times put[LIMIT_PASSES], get[LIMIT_PASSES];
+    size_t bytes, count; /* of a pass; passes */
+} limits;
+
+/* Half of the passes. */
+static void measure_memcpy(limits *l, size_t size)
 {
     size_t count = (run.total_bytes < LIMIT_BYTES ? run.total_bytes : LIMIT_BYTES) / size;
     uint8_t *arena = run_memory(count * size);
-    const double bytes = (double)(count * size);
-    times put = {0}, get = {0}, begin = now();
-    for (size_t i = 0; i < count; i++) {
-        memcpy(arena + i * size, run.blocks + i * size, size);
+    l->bytes = count * size;
+    for (size_t pass = 0; pass < LIMIT_PASSES / 2; pass++, l->count++) {
+        times begin = now();
+        for (size_t i = 0; i < count; i++) {
+            memcpy(arena + i * size, run.blocks + i * size, size);
+        }
+        add_since(&l->put[l->count], begin);
+        begin = now();
+        for (size_t i = 0; i < count; i++) {
+            memcpy(run.back + i % PEER_BATCH * size, arena + i * size, size);
+        }
+        add_since(&l->get[l->count], begin);
     }
-    add_since(&put, begin);
-    begin = now();
-    for (size_t i = 0; i < count; i++) {
-        memcpy(run.back + i % PEER_BATCH * size, arena + i * size, size);
-    }
-    add_since(&get, begin);
-    say_rate("memcpy_put", bytes, put);
-    say_rate("memcpy_get", bytes, get);
     (void)munmap(arena, count * size);
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* A single pass may meet whatever else the machine does. */
+static times median(const times *all, size_t count)
+{
+    double wall[LIMIT_PASSES], cpu[LIMIT_PASSES];
+    for (size_t i = 0; i < count; i++) {
+        wall[i] = all[i].wall;
+        cpu[i] = all[i].cpu;
+    }
+    qsort(wall, count, sizeof *wall, compare);
+    qsort(cpu, count, sizeof *cpu, compare);
+    return (times){(wall[(count - 1) / 2] + wall[count / 2]) / 2,
+                   (cpu[(count - 1) / 2] + cpu[count / 2]) / 2};
 }
 
 /* ---- Operations ---- */
@@ -167,11 +198,13 @@ static void measure_reopened(peer_session *s, double bytes)
 {
     s->ops->close(s->peer);
     run_make_cold(s->place.directory);
-    times taken = {0}, begin = now();
+    times opened = {0}, begin = now();
     run_open(s);
-    (void)get_all(s, 1);
-    add_since(&taken, begin);
-    say("restart_to_first_hit", taken.wall);
+    add_since(&opened, begin);
+    say("restart_to_first_hit", opened.wall + get_all(s, 1).wall);
+    if (s->ops->loads_all) {
+        return;
+    }
     s->ops->close(s->peer);
     run_make_cold(s->place.directory);
     run_open(s);
@@ -207,14 +240,16 @@ static void measure_put(peer_session *s, double bytes)
     times put = {0}, both = {0}, begin = now();
     put_all(s);
     add_since(&put, begin);
-    say_rate("put", bytes, put);
-    if (!s->ops->persistent) {
-        return;
-    }
-    if (run_sync(s) != 0) {
+    say("put", bytes / put.wall);
+    if (s->ops->persistent && run_sync(s) != 0) {
         run_give_up("a sync failed");
     }
     add_since(&both, begin);
+    say("put_cpu",
+        cpu_per_gib(bytes, both)); /* with what its threads still had to do when the put was back */
+    if (!s->ops->persistent) {
+        return;
+    }
     say("put_sync", bytes / both.wall);
     if (!run.in_memory) {
         settle(s->place.directory);
@@ -232,9 +267,10 @@ void measure(const peer_ops *ops, size_t size)
 {
     peer_session s = {.ops = ops, .size = size, .count = run.total_bytes / size};
     const double bytes = (double)(s.size * s.count);
+    limits l = {0};
     (void)snprintf(run.answer, PEER_ANSWER, "{");
     run.back = run_memory(PEER_BATCH * size);
-    measure_memcpy(size);
+    measure_memcpy(&l, size);
     s.place = (peer_place){run_place(), size, s.count};
     warm_free_memory();
     run_open(&s);
@@ -245,5 +281,8 @@ void measure(const peer_ops *ops, size_t size)
         measure_reopened(&s, bytes);
     }
     s.ops->close(s.peer);
+    measure_memcpy(&l, size);
+    say_rate("memcpy_put", (double)l.bytes, median(l.put, l.count));
+    say_rate("memcpy_get", (double)l.bytes, median(l.get, l.count));
     (void)strcat(run.answer, "}");
 }

@@ -25,6 +25,7 @@ typedef struct peer_ops {
     const char *durability; /* what a put has reached when it returns, and what sync adds */
     const char *checks;     /* what a get compares */
     int persistent;         /* closes and opens again with its blocks */
+    int loads_all;          /* by opening it reads them all: no get is cold */
     /* NULL: `error` says why. */
     void *(*open)(const peer_place *place, char error[256]);
     void (*close)(void *peer);

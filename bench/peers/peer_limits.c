@@ -69,12 +69,13 @@ static void memory_get(void *peer, const uint8_t *keys, void *const *blocks, siz
     }
 }
 
-const peer_ops peer_memcpy = {"memcpy",    "nothing: gone with the process",
-                              "nothing",   0,
-                              memory_open, memory_close,
-                              memory_put,  NULL,
-                              memory_get,  NULL,
-                              NULL};
+const peer_ops peer_memcpy = {.name = "memcpy",
+                              .durability = "nothing: gone with the process",
+                              .checks = "nothing",
+                              .open = memory_open,
+                              .close = memory_close,
+                              .put = memory_put,
+                              .get = memory_get};
 
 /* ---- one file, O_DIRECT where the file system has it, a batch in flight ---- */
 
@@ -95,12 +96,17 @@ static void *raw_open(const peer_place *place, char error[256])
     }
     r->block_bytes = place->block_bytes;
     off_t bytes = (off_t)(place->block_bytes * place->blocks);
-    if (r->file < 0 || (lseek(r->file, 0, SEEK_END) != bytes && posix_fallocate(r->file, 0, bytes) != 0)) {
-        (void)snprintf(error, 256, "%.150s: %s", path, strerror(errno));
+    int status = r->file < 0 ? errno : 0;
+    if (status == 0 && lseek(r->file, 0, SEEK_END) == 0) { /* a new one: what is there is taken as it is */
+        status = posix_fallocate(r->file, 0, bytes);
+    }
+    if (status != 0) {
+        (void)snprintf(error, 256, "%.150s: %s", path, strerror(status));
+        (void)(r->file >= 0 && close(r->file));
         free(r);
         return NULL;
     }
-    int status = io_uring_queue_init(PEER_BATCH, &r->ring, 0);
+    status = io_uring_queue_init(PEER_BATCH, &r->ring, 0);
     if (status != 0) {
         (void)snprintf(error, 256, "io_uring: %s", strerror(-status));
         (void)close(r->file);
@@ -164,17 +170,15 @@ static void raw_get(void *peer, const uint8_t *keys, void *const *blocks, size_t
     raw_batch(peer, keys, blocks, count, bytes, 0, results);
 }
 
-const peer_ops peer_raw = {"raw O_DIRECT file",
-                           "the device, or its cache; sync: fdatasync",
-                           "nothing",
-                           1,
-                           raw_open,
-                           raw_close,
-                           raw_put,
-                           raw_sync,
-                           raw_get,
-                           NULL,
-                           NULL};
+const peer_ops peer_raw = {.name = "raw O_DIRECT file",
+                           .durability = "the device, or its cache; sync: fdatasync",
+                           .checks = "nothing",
+                           .persistent = 1,
+                           .open = raw_open,
+                           .close = raw_close,
+                           .put = raw_put,
+                           .sync = raw_sync,
+                           .get = raw_get};
 
 /* ---- a file a block, renamed into place ---- */
 
@@ -267,14 +271,12 @@ static void file_get(void *peer, const uint8_t *keys, void *const *blocks, size_
     }
 }
 
-const peer_ops peer_file = {"a file a block",
-                            "the page cache, renamed into place; sync: syncfs",
-                            "the length",
-                            1,
-                            file_open,
-                            file_close,
-                            file_put,
-                            file_sync,
-                            file_get,
-                            NULL,
-                            NULL};
+const peer_ops peer_file = {.name = "a file a block",
+                            .durability = "the page cache, renamed into place; sync: syncfs",
+                            .checks = "the length",
+                            .persistent = 1,
+                            .open = file_open,
+                            .close = file_close,
+                            .put = file_put,
+                            .sync = file_sync,
+                            .get = file_get};

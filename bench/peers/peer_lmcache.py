@@ -119,7 +119,7 @@ class FsNative(Adapter):
     checks = "the length"
 
     def config(self, directory, size, count):
-        return self.made("fs_native", base_path=directory, num_workers=2)
+        return self.made("fs_native", base_path=directory)
 
 
 class RawBlock(Adapter):
@@ -132,9 +132,10 @@ class RawBlock(Adapter):
 
     def config(self, directory, size, count):
         path, slot, index = os.path.join(directory, "blocks"), size + 4096, 64 << 20
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        os.posix_fallocate(file, 0, index + (count + 64) * slot)
-        os.close(file)
+        if not os.path.exists(path):  # what is there is taken as it is
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            os.posix_fallocate(file, 0, index + (count + 8) * slot)
+            os.close(file)
         return self.made(
             "raw_block",
             device_path=path,

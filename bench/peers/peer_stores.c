@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stores of others: LMDB, RocksDB's BlobDB, Redis over a unix socket. */
+/* Stores of others that are libraries: LMDB, RocksDB's BlobDB. */
 #include "peer.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <hiredis/hiredis.h>
 #include <lmdb.h>
 #include <rocksdb/c.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 /* ---- LMDB ---- */
 
@@ -99,48 +91,70 @@ static void lmdb_get(void *peer, const uint8_t *keys, void *const *blocks, size_
     }
 }
 
-const peer_ops peer_lmdb = {
-    "LMDB",    "the page cache, one transaction a call (MDB_NOSYNC); sync: mdb_env_sync",
-    "nothing", 1,
-    lmdb_open, lmdb_close,
-    lmdb_put,  lmdb_sync,
-    lmdb_get,  NULL,
-    NULL};
+const peer_ops peer_lmdb = {.name = "LMDB",
+                            .durability =
+                                "the page cache, one transaction a call (MDB_NOSYNC); sync: mdb_env_sync",
+                            .checks = "nothing",
+                            .persistent = 1,
+                            .open = lmdb_open,
+                            .close = lmdb_close,
+                            .put = lmdb_put,
+                            .sync = lmdb_sync,
+                            .get = lmdb_get};
 
 /* ---- RocksDB, large values in blob files ---- */
 
 typedef struct rocks {
     rocksdb_t *db;
+    rocksdb_column_family_handle_t *family;
     rocksdb_options_t *options;
     rocksdb_writeoptions_t *write;
     rocksdb_readoptions_t *read;
+    rocksdb_writebatch_t *batch; /* one, so that its memory is there from the second call on */
 } rocks;
+
+/* What lies in its memory and its log goes where it lies at rest: else the next open would replay up to 64 MiB. */
+static void flush_memory(rocks *r)
+{
+    char *why = NULL;
+    rocksdb_flushoptions_t *options = rocksdb_flushoptions_create();
+    rocksdb_flushoptions_set_wait(options, 1);
+    rocksdb_flush(r->db, options, &why);
+    rocksdb_flushoptions_destroy(options);
+    free(why);
+}
 
 static void rocks_close(void *peer)
 {
     rocks *r = peer;
     if (r->db != NULL) {
+        flush_memory(r);
+        rocksdb_column_family_handle_destroy(r->family);
         rocksdb_close(r->db);
     }
     rocksdb_options_destroy(r->options);
     rocksdb_writeoptions_destroy(r->write);
     rocksdb_readoptions_destroy(r->read);
+    rocksdb_writebatch_destroy(r->batch);
     free(r);
 }
 
 static void *rocks_open(const peer_place *place, char error[256])
 {
+    const char *name = "default";
     char *why = NULL;
     rocks *r = calloc(1, sizeof *r);
     r->options = rocksdb_options_create();
     r->write = rocksdb_writeoptions_create();
     r->read = rocksdb_readoptions_create();
+    r->batch = rocksdb_writebatch_create();
     rocksdb_options_set_create_if_missing(r->options, 1);
     rocksdb_options_set_compression(r->options, rocksdb_no_compression);
     rocksdb_options_set_enable_blob_files(r->options, 1);
     rocksdb_options_set_min_blob_size(r->options, 4096);
     rocksdb_readoptions_set_verify_checksums(r->read, 1);
-    r->db = rocksdb_open(r->options, place->directory, &why);
+    r->db = rocksdb_open_column_families(r->options, place->directory, 1, &name,
+                                         (const rocksdb_options_t *const *)&r->options, &r->family, &why);
     if (r->db == NULL) {
         (void)snprintf(error, 256, "%.250s", why != NULL ? why : "no reason");
         free(why);
@@ -154,12 +168,11 @@ static int rocks_put(void *peer, const uint8_t *keys, const void *const *blocks,
 {
     rocks *r = peer;
     char *why = NULL;
-    rocksdb_writebatch_t *batch = rocksdb_writebatch_create();
+    rocksdb_writebatch_clear(r->batch);
     for (size_t i = 0; i < count; i++) {
-        rocksdb_writebatch_put(batch, (const char *)keys + i * PEER_KEY, PEER_KEY, blocks[i], bytes);
+        rocksdb_writebatch_put(r->batch, (const char *)keys + i * PEER_KEY, PEER_KEY, blocks[i], bytes);
     }
-    rocksdb_write(r->db, r->write, batch, &why);
-    rocksdb_writebatch_destroy(batch);
+    rocksdb_write(r->db, r->write, r->batch, &why);
     int failed = why != NULL;
     free(why);
     return failed ? -1 : 0;
@@ -178,172 +191,38 @@ static void rocks_get(void *peer, const uint8_t *keys, void *const *blocks, size
                       int *results)
 {
     rocks *r = peer;
+    const char *names[PEER_BATCH] = {NULL};
+    size_t lengths[PEER_BATCH] = {0};
+    rocksdb_pinnableslice_t *values[PEER_BATCH] = {NULL};
+    char *whys[PEER_BATCH] = {NULL};
     for (size_t i = 0; i < count; i++) {
-        char *why = NULL;
-        rocksdb_pinnableslice_t *value =
-            rocksdb_get_pinned(r->db, r->read, (const char *)keys + i * PEER_KEY, PEER_KEY, &why);
+        names[i] = (const char *)keys + i * PEER_KEY;
+        lengths[i] = PEER_KEY;
+    }
+    rocksdb_batched_multi_get_cf(r->db, r->read, r->family, count, names, lengths, values, whys, 0);
+    for (size_t i = 0; i < count; i++) {
         size_t length = 0;
-        const char *at = value != NULL ? rocksdb_pinnableslice_value(value, &length) : NULL;
-        results[i] = why != NULL       ? PEER_ERROR
+        const char *at = values[i] != NULL ? rocksdb_pinnableslice_value(values[i], &length) : NULL;
+        results[i] = whys[i] != NULL   ? PEER_ERROR
                      : at == NULL      ? PEER_MISS
                      : length != bytes ? PEER_ERROR
                                        : PEER_FOUND;
         if (results[i] == PEER_FOUND) {
             memcpy(blocks[i], at, bytes);
         }
-        if (value != NULL) {
-            rocksdb_pinnableslice_destroy(value);
+        if (values[i] != NULL) {
+            rocksdb_pinnableslice_destroy(values[i]);
         }
-        free(why);
+        free(whys[i]);
     }
 }
 
-const peer_ops peer_rocksdb = {"RocksDB BlobDB",
-                               "the page cache, by its log; sync: the log is flushed",
-                               "CRC32C of what is read from blob files",
-                               1,
-                               rocks_open,
-                               rocks_close,
-                               rocks_put,
-                               rocks_sync,
-                               rocks_get,
-                               NULL,
-                               NULL};
-
-/* ---- Redis, with an append-only file that the kernel writes when it likes ---- */
-
-typedef struct redis {
-    redisContext *context;
-    pid_t server;
-} redis;
-
-static void nap(long ms)
-{
-    const struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
-    (void)nanosleep(&pause, NULL);
-}
-
-static pid_t start_server(const peer_place *place, const char *socket)
-{
-    pid_t child = fork();
-    if (child == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        int null = open("/dev/null", O_RDWR);
-        (void)dup2(null, 1);
-        (void)dup2(null, 2);
-        (void)execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", socket, "--dir",
-                     place->directory, "--save", "", "--appendonly", "yes", "--appendfsync", "no",
-                     "--proto-max-bulk-len", "512mb", (char *)NULL);
-        _exit(127);
-    }
-    return child;
-}
-
-static void redis_stop(void *peer)
-{
-    redis *r = peer;
-    if (r->context != NULL) {
-        freeReplyObject(redisCommand(r->context, "SHUTDOWN NOSAVE"));
-        redisFree(r->context);
-    }
-    (void)kill(r->server, SIGTERM);
-    (void)waitpid(r->server, NULL, 0);
-    free(r);
-}
-
-/* Up, and done with loading what was there. */
-static int is_ready(redis *r, const char *socket)
-{
-    if (r->context == NULL || r->context->err != 0) {
-        if (r->context != NULL) {
-            redisFree(r->context);
-        }
-        r->context = redisConnectUnix(socket);
-    }
-    redisReply *reply = r->context != NULL && r->context->err == 0 ? redisCommand(r->context, "PING") : NULL;
-    int ready = reply != NULL && reply->type == REDIS_REPLY_STATUS;
-    if (reply != NULL) {
-        freeReplyObject(reply);
-    }
-    return ready;
-}
-
-static void *redis_open(const peer_place *place, char error[256])
-{
-    char socket[4200];
-    redis *r = calloc(1, sizeof *r);
-    (void)snprintf(socket, sizeof socket, "%s/s", place->directory);
-    (void)unlink(socket);
-    r->server = start_server(place, socket);
-    for (int i = 0; i < 20000; i++) {
-        if (is_ready(r, socket)) {
-            return r;
-        }
-        if (waitpid(r->server, NULL, WNOHANG) == r->server) {
-            break;
-        }
-        nap(1);
-    }
-    (void)snprintf(error, 256, "redis-server does not come up");
-    (void)kill(r->server, SIGKILL);
-    if (r->context != NULL) {
-        redisFree(r->context);
-    }
-    free(r);
-    return NULL;
-}
-
-static int redis_put(void *peer, const uint8_t *keys, const void *const *blocks, size_t count, size_t bytes)
-{
-    redis *r = peer;
-    int failed = 0;
-    for (size_t i = 0; i < count; i++) {
-        (void)redisAppendCommand(r->context, "SET %b %b", keys + i * PEER_KEY, (size_t)PEER_KEY, blocks[i],
-                                 bytes);
-    }
-    for (size_t i = 0; i < count; i++) {
-        redisReply *reply = NULL;
-        failed = redisGetReply(r->context, (void **)&reply) != REDIS_OK ||
-                 reply->type != REDIS_REPLY_STATUS || failed;
-        if (reply != NULL) {
-            freeReplyObject(reply);
-        }
-    }
-    return failed ? -1 : 0;
-}
-
-static void redis_get(void *peer, const uint8_t *keys, void *const *blocks, size_t count, size_t bytes,
-                      int *results)
-{
-    redis *r = peer;
-    for (size_t i = 0; i < count; i++) {
-        redisReply *reply = redisCommand(r->context, "GET %b", keys + i * PEER_KEY, (size_t)PEER_KEY);
-        results[i] = reply != NULL && reply->type == REDIS_REPLY_NIL ? PEER_MISS : PEER_ERROR;
-        if (reply != NULL && reply->type == REDIS_REPLY_STRING && (size_t)reply->len == bytes) {
-            memcpy(blocks[i], reply->str, bytes);
-            results[i] = PEER_FOUND;
-        }
-        if (reply != NULL) {
-            freeReplyObject(reply);
-        }
-    }
-}
-
-static int redis_writer(void *peer)
-{
-    return ((redis *)peer)->server;
-}
-
-const peer_ops peer_redis = {
-    "Redis, unix socket",
-    "the server's memory and, by the append-only file, the page cache; no call waits for the disk "
-    "(7.0); sync: the benchmark's syncfs",
-    "nothing",
-    1,
-    redis_open,
-    redis_stop,
-    redis_put,
-    NULL,
-    redis_get,
-    redis_writer,
-    NULL};
+const peer_ops peer_rocksdb = {.name = "RocksDB BlobDB",
+                               .durability = "the page cache, by its log; sync: the log is flushed",
+                               .checks = "CRC32C of what is read from blob files",
+                               .persistent = 1,
+                               .open = rocks_open,
+                               .close = rocks_close,
+                               .put = rocks_put,
+                               .sync = rocks_sync,
+                               .get = rocks_get};

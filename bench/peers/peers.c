@@ -196,9 +196,9 @@ static void print_systems(void)
     for (size_t i = 0; i < SYSTEMS; i++) {
         const peer_ops *ops = systems[i];
         printf("{\"system\": \"%s\", \"durability\": \"%s\", \"checks\": \"%s\", \"persistent\": %s, "
-               "\"alone\": %s}\n",
+               "\"alone\": %s, \"loads_all\": %s}\n",
                ops->name, ops->durability, ops->checks, ops->persistent ? "true" : "false",
-               ops->writer == NULL ? "true" : "false");
+               ops->writer == NULL ? "true" : "false", ops->loads_all ? "true" : "false");
     }
     printf("{\"ready\": true}\n");
     (void)fflush(stdout);
