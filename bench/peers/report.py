@@ -35,7 +35,7 @@ def size_text(size):
 
 
 def number(value):
-    return "%.2f" % value if value < 9.95 else "%.0f" % value
+    return "%.3f" % value if value < 0.00995 else "%.2f" % value if value < 9.95 else "%.0f" % value
 
 
 def cell(row):
@@ -76,9 +76,24 @@ def missing_lines(result):
     reasons = {}
     for row in result["rows"]:
         if row.get("missing") or row.get("failed_why"):
-            reason = row.get("missing") or "in %d rounds: %s" % (row["failed_rounds"], row["failed_why"])
+            reason = row.get("missing") or "%d of %d rounds failed: %s" % (
+                row["failed_rounds"],
+                row["failed_rounds"] + len(row["samples"]),
+                row["failed_why"],
+            )
             reasons.setdefault(reason, []).append(row["system"])
-    return ["- %s: %s" % (reason, ", ".join(dict.fromkeys(systems))) for reason, systems in reasons.items()]
+    return ["- %s: %s" % (reason, "; ".join(dict.fromkeys(systems))) for reason, systems in reasons.items()]
+
+
+def wrong(result):
+    """Who gave back other bytes than were put, undamaged; and, of kvonce, damaged as well."""
+    found = [
+        row["system"]
+        for row in result["rows"]
+        if figures.OTHER_BYTES in (row.get("missing"), row.get("failed_why"))
+        or (row["system"].startswith("kvonce") and row["operation"] in figures.FAULTS and row["value"])
+    ]
+    return list(dict.fromkeys(found))
 
 
 def fault_table(result):
@@ -91,24 +106,40 @@ def fault_table(result):
     return table(["system"] + list(FAULT_COLUMNS.values()), lines)
 
 
-def standing(result, operation, word):
-    """How far kvonce's disk tier is from each system that keeps blocks in files, at 5 MiB in memory."""
-    ours = ratio(result, OURS, operation)
-    others = {
-        system["system"]: ratio(result, system["system"], operation)
+def of_files(result, operation):
+    """The ratios of the systems of others that keep blocks in files, at 5 MiB in memory; best first."""
+    found = [
+        (ratio(result, system["system"], operation), system["system"])
         for system in result["systems"]
         if system["persistent"] and not system["system"].startswith("kvonce") and system["system"] != figures.RAW
-    }
-    others = {system: theirs for system, theirs in others.items() if theirs}
+    ]
+    return sorted(((theirs, name) for theirs, name in found if theirs), reverse=True)
+
+
+def standing(result, operation, word):
+    """How far kvonce's disk tier is from each of them."""
+    ours, others = ratio(result, OURS, operation), of_files(result, operation)
     if not ours or not others:
         return "%s: not measured." % word
     text = "; ".join(
-        "%s %s (kvonce is %s times as fast)" % (system, number(theirs), number(ours / theirs))
-        for system, theirs in sorted(others.items(), key=lambda item: -item[1])
+        "%s %s (kvonce is %s times as fast)" % (name, number(theirs), number(ours / theirs)) for theirs, name in others
     )
     threads = ratio(result, THREADS, operation)
     by_threads = ", by threads %s" % number(threads) if threads else ""
     return "%s: %s %s of memcpy%s; %s." % (word, OURS, number(ours), by_threads, text)
+
+
+def who_is_ahead(result):
+    """The README's sentence: which of them are ahead of kvonce's disk tier, and by how much."""
+    said = []
+    for operation, word in (("put", "put"), ("get_warm", "get")):
+        ours, others = ratio(result, OURS, operation), of_files(result, operation)
+        if not ours or not others:
+            said.append("in %s not measured" % word)
+            continue
+        ahead = ["%s (%s times as fast)" % (name, number(ours / theirs)) for theirs, name in others if theirs > ours]
+        said.append("in %s %s" % (word, "behind " + ", ".join(ahead) if ahead else "ahead of all"))
+    return "On the tmpfs, of those that keep files, *%s* is %s." % (OURS, "; ".join(said))
 
 
 def processor(result, operation, word):
@@ -125,11 +156,19 @@ def processor(result, operation, word):
     )
 
 
+def rounds_text(result, place, size):
+    counts = [
+        len(row["samples"])
+        for row in result["rows"]
+        if row.get("samples") and (row["file_system"], row["block_bytes"]) == (place, size)
+    ]
+    return "%d round%s" % (max(counts, default=0), "" if max(counts, default=0) == 1 else "s")
+
+
 def machine_line(result):
     m = result["machine"]
-    rounds = [len(row["samples"]) for row in result["rows"] if row.get("samples")] or [0]
     return (
-        "%s, %d cores, %.0f GiB, Linux %s; %s; %s; %s. Blocks of %d MiB in all, batches of %d, rounds: %d to %d, %d s; "
+        "%s, %d cores, %.0f GiB, Linux %s; %s; %s; %s. Blocks of %d MiB in all, batches of %d, %d s; "
         "load %.1f before, %.1f after (this benchmark's own is 1 to 2)."
     ) % (
         m["cpu"],
@@ -141,8 +180,6 @@ def machine_line(result):
         ", ".join("%s %s" % item for item in m["versions"].items()),
         m["working_set_bytes"] >> 20,
         m["batch"],
-        min(rounds),
-        max(rounds),
         m["seconds"],
         m["load_before"][0],
         m["load_after"][0],
@@ -159,9 +196,8 @@ def text(result):
     parts = [machine_line(result), "At 5 MiB, on a file system in memory:\n\n" + "\n".join("- " + one for one in said)]
     for place in PLACES:
         for size in sorted({row["block_bytes"] for row in result["rows"] if row["operation"] in COLUMNS}, reverse=True):
-            parts.append(
-                "### %s blocks on %s\n\n%s" % (size_text(size), PLACES[place], measured_table(result, place, size))
-            )
+            head = "### %s blocks on %s, %s" % (size_text(size), PLACES[place], rounds_text(result, place, size))
+            parts.append(head + "\n\n" + measured_table(result, place, size))
     parts.append("### Faults, of 8 blocks of 1 MiB\n\n" + fault_table(result))
     parts.append(
         "### What a put has reached, what a get checks\n\n"
@@ -203,15 +239,12 @@ def short_table(result):
 
 def served(answer):
     """In a word, what a reader of the damaged block gets."""
-    return (
-        "wrong byte served"
-        if "WRONG" in answer
-        else (
-            "all 8 blocks lost"
-            if "8 miss" in answer
-            else "miss" if "miss" in answer else "error" if "error" in answer else "-"
-        )
-    )
+    if "WRONG" in answer:
+        return "wrong byte served"
+    words = [word for word in ("does not open", "miss", "error") if word in answer]
+    if words and "right" not in answer:
+        return "all 8 blocks lost"
+    return words[0] if words else "-"
 
 
 # ---- The plot ----
@@ -279,5 +312,5 @@ def put_between(path, words):
 
 def write(result, root):
     put_between(root / "docs/peers.md", text(result))
-    put_between(root / "README.md", short_table(result))
+    put_between(root / "README.md", short_table(result) + "\n\n" + who_is_ahead(result))
     pathlib.Path(root / "docs/peers.svg").write_text(plot(result))

@@ -69,6 +69,10 @@ class Rows(unittest.TestCase):
         row = figures.row(FILES, "put", "disk", SIZE, [{"missing": "no such thing"}], [{}])
         self.assertEqual((row["ratio_to_limit"], row["missing"]), (None, "no such thing"))
 
+    def test_a_get_of_what_opening_has_read_is_not_cold(self):
+        row = figures.row({**FILES, "loads_all": True}, "get_cold", "disk", SIZE, [answer(1.0, 2.0)], [{}])
+        self.assertIn("opening it reads all", row["missing"])
+
     def test_a_round_that_failed_is_said(self):
         row = figures.row(FILES, "put", "memory", SIZE, [answer(1.0, 2.0), {"missing": "it died"}], [{}] * 2)
         self.assertEqual((row["ratio_to_limit"], row["failed_rounds"], row["failed_why"]), (0.5, 1, "it died"))
@@ -133,6 +137,47 @@ class Report(unittest.TestCase):
         self.assertIn("no <package>: memory", text)
         self.assertIn("put: kvonce, disk 0.75 of memcpy; files 0.38 (kvonce is 2.00 times as fast).", text)
         self.assertIn("| files | 7 right, 1 WRONG |", text)
+        self.assertIn("### 5 MiB blocks on the disk, 2 rounds", text)
+
+    def test_readme_says_who_is_ahead(self):
+        result = self.result()
+        head = "On the tmpfs, of those that keep files, *kvonce, disk* is in put ahead of all; in get "
+        for theirs, said in ((0.4, "ahead of all."), (0.8, "behind files (0.62 times as fast).")):
+            for row in result["rows"]:
+                if row["system"] == "files" and row["operation"] == "get_warm":
+                    row["ratio_to_limit"] = theirs
+            self.assertEqual(report.who_is_ahead(result), head + said)
+        result["systems"] = [OURS]
+        self.assertIn("is in put not measured; in get not measured.", report.who_is_ahead(result))
+
+    def test_wrong_bytes_are_said_of_all_and_of_kvonce_when_damaged(self):
+        result = self.result()
+        self.assertEqual(report.wrong(result), [])
+        result["rows"].append(figures.row(FILES, "put", "disk", 1, [{"missing": figures.OTHER_BYTES}], [{}]))
+        result["rows"].append(
+            figures.row(MEMORY, "put", "disk", 1, [answer(1.0, 2.0), {"missing": figures.OTHER_BYTES}], [{}] * 2)
+        )
+        damaged = {"blocks": 8, "opened": True, "right": 7, "wrong": 1, "miss": 0, "error": 0, "signal": 0}
+        result["rows"].append(figures.fault_row(OURS, "flipped_byte", "disk", damaged))
+        self.assertEqual(report.wrong(result), ["files", "memory", "kvonce, disk"])
+        self.assertIn("1 of 2 rounds failed: other bytes came back: memory", report.text(result))
+        for file in ("measure.c", "serve.py"):
+            self.assertIn('"%s"' % figures.OTHER_BYTES, (ROOT / "bench/peers" / file).read_text())
+
+    def test_what_a_reader_of_damage_gets(self):
+        said = {
+            "7 right, 1 WRONG": "wrong byte served",
+            "7 right, 1 miss": "miss",
+            "7 right, 1 error": "error",
+            "8 miss": "all 8 blocks lost",
+            "8 error": "all 8 blocks lost",
+            "does not open": "all 8 blocks lost",
+            "": "-",
+        }
+        self.assertEqual({answer: report.served(answer) for answer in said}, said)
+
+    def test_small_ratios_are_not_nought(self):
+        self.assertEqual([report.number(x) for x in (0.004, 0.016, 1.0, 12.3)], ["0.004", "0.02", "1.00", "12"])
 
     def test_plot_is_well_formed(self):
         xml.dom.minidom.parseString(report.plot(self.result()))
