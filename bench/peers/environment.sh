@@ -30,7 +30,12 @@ digest=$({ echo $bare $others; cat "$here/stand_ins.py"; } | sha256sum | cut -c 
 home=$cache/$version-$digest
 if [ ! -f "$home/complete" ]; then
     log=$cache/log
-    mkdir -p "$cache" || fail "$cache cannot be made: set KVONCE_CACHE to a folder of yours"
+    { mkdir -p "$cache" && : >>"$cache/lock"; } 2>/dev/null ||
+        fail "$cache cannot be made: set KVONCE_CACHE to a folder of yours"
+    exec 9>"$cache/lock"
+    flock 9 # two runs at once: the second finds what the first made
+fi
+if [ ! -f "$home/complete" ]; then
     rm -rf "$home" # of a run that was killed
     echo "bench-peers: making $home: about two minutes, 600 MB to fetch" >&2
     python3 -m venv "$home" >"$log" 2>&1 || fail "no environment: $(tail -n 1 "$log")"

@@ -51,8 +51,11 @@ def start_master():
     )
     for _ in range(SECONDS * 100):
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return master, "127.0.0.1:%d" % port
+            answers = probe.connect_ex(("127.0.0.1", port)) == 0
+        if master.poll() is not None:  # and whoever answers is another one
+            raise GiveUp("its master ended with %d" % master.returncode)
+        if answers:
+            return master, "127.0.0.1:%d" % port
         time.sleep(0.01)
     raise GiveUp("its master does not come up")
 

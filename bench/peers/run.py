@@ -17,8 +17,10 @@ import json
 import os
 import pathlib
 import platform
+import random
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -45,7 +47,7 @@ class Worker:
         self.log = tempfile.TemporaryFile()
         try:
             self.process = subprocess.Popen(
-                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log
+                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, start_new_session=True
             )
         except OSError as error:
             self.give_up("there is no environment for it" if self.command[0] == NO_PYTHON else str(error))
@@ -72,15 +74,27 @@ class Worker:
                 return self.lost("no answer within %d s" % SECONDS if not ready else "its process ended")
             self.buffer += data
         line, self.buffer = self.buffer.split(b"\n", 1)
-        return json.loads(line)
+        return json.loads(line.decode(errors="replace"))
 
     def lost(self, why):
-        self.process.kill()
-        self.process.wait()
+        self.kill()
         self.log.seek(0)
         said = self.log.read().decode(errors="replace").strip().splitlines()
-        self.process = None
         return {"missing": why + (": " + said[-1][:160] if said else "")}
+
+    def kill(self):
+        """It and all that it started, as far as they stay in its session; back when they are gone."""
+        if self.process is None:
+            return
+        group, self.process = self.process, None
+        try:
+            os.killpg(group.pid, signal.SIGKILL)
+            group.wait()
+            for _ in range(500):
+                os.killpg(group.pid, 0)
+                time.sleep(0.01)
+        except ProcessLookupError:
+            group.wait()
 
     def go_to(self, place):
         self.place = place
@@ -100,9 +114,14 @@ class Worker:
         return self.read()
 
     def end(self):
+        """When it has been answered: it ends by itself."""
         if self.process is not None:
             self.process.stdin.close()
-            self.process.wait()
+            try:
+                self.process.wait(SECONDS)
+            except subprocess.TimeoutExpired:
+                pass
+            self.kill()
 
 
 def missing_systems(names, why):
@@ -118,16 +137,21 @@ EXPECTED = {
 }
 
 
-def start_workers(options):
-    workers = [Worker([options.program, str(options.mib)])]
+def start_workers(options, workers):
+    """Fills the list of workers; (worker, system) pairs."""
+    workers.append(Worker([options.program, str(options.mib)]))
     if workers[0].why:
-        sys.exit("run.py: %s: %s" % (options.program, workers[0].why))
+        give_up("%s: %s" % (options.program, workers[0].why))
     for script, names in EXPECTED.items():
         worker = Worker([options.python or NO_PYTHON, str(HERE / script), str(options.mib)])
         if worker.why:
             worker.systems = missing_systems(names, worker.why)
         workers.append(worker)
-    return [(worker, system) for worker in workers for system in worker.systems], workers
+    return [(worker, system) for worker in workers for system in worker.systems]
+
+
+def give_up(why):
+    sys.exit("bench-peers: %s" % why)
 
 
 def note(text):
@@ -137,9 +161,9 @@ def note(text):
 def measure_rounds(pairs, size, seconds, rounds_max):
     """Rounds while another one fits, one at least; what each system answered, by name."""
     answers, begin = {system["system"]: [] for _, system in pairs}, time.monotonic()
+    order = random.Random(size)  # the same in every run; no system always follows the same other one
     for number in range(rounds_max):
-        turn = number % len(pairs)
-        for worker, system in pairs[turn:] + pairs[:turn]:  # another one first each time
+        for worker, system in order.sample(pairs, len(pairs)):
             answers[system["system"]].append(worker.ask("measure", size, system["system"]))
         taken = time.monotonic() - begin
         note("    round %d: %.0f s" % (number + 1, taken))
@@ -216,13 +240,29 @@ def machine(options, places):
     }
 
 
-def run(options):
-    begin, places, rows = time.monotonic(), {}, []
+def check_places(options):
+    """What would make the headings of the tables untrue, or each system fail for the same reason."""
+    needed = 3 * options.mib + 128
     for name in report.PLACES:
-        places[name] = tempfile.mkdtemp(prefix="kvonce-peers-", dir=getattr(options, name))
+        path = getattr(options, name)
+        if not os.path.isdir(path) or not os.access(path, os.W_OK):
+            give_up("--%s %s: not a folder that can be written to" % (name, path))
+        kind = first_line("findmnt", "-n", "-o", "FSTYPE", "-T", path)
+        if (kind == "tmpfs") != (name == "memory"):
+            give_up("--%s %s: its file system is %s, not %s" % (name, path, kind, report.PLACES[name]))
+        free = shutil.disk_usage(path).free >> 20
+        if free < needed:
+            give_up("--%s %s: %d MiB are free, %d are needed" % (name, path, free, needed))
+
+
+def run(options):
+    begin, places, workers, rows = time.monotonic(), {}, [], []
+    check_places(options)
     try:
+        for name in report.PLACES:
+            places[name] = tempfile.mkdtemp(prefix="kvonce-peers-", dir=getattr(options, name))
         result = {"machine": machine(options, places)}
-        pairs, workers = start_workers(options)
+        pairs = start_workers(options, workers)
         deadline, cells_left = begin + options.seconds, len(SIZES) * len(places)
         for name in places:
             for worker in workers:
@@ -234,10 +274,21 @@ def run(options):
         for worker in workers:
             worker.end()
     finally:
+        for worker in workers:
+            worker.kill()
         for path in places.values():
             shutil.rmtree(path, ignore_errors=True)
     result["machine"].update(load_after=os.getloadavg(), seconds=round(time.monotonic() - begin))
     return {**result, "systems": [system for _, system in pairs], "rows": rows}
+
+
+def measured_before(path):
+    try:
+        result = json.loads(pathlib.Path(path).read_text())
+        report.text(result)
+        return result
+    except (ValueError, KeyError, TypeError, AttributeError):
+        give_up("%s: nothing that --json wrote" % path)
 
 
 def main():
@@ -252,18 +303,34 @@ def main():
     parser.add_argument("--disk", default="/var/tmp")
     options = parser.parse_args()
     options.mib, options.rounds_max, options.seconds = (120, 2, 150) if options.quick else (240, 5, 630)
-    if options.from_file:
-        result = json.loads(pathlib.Path(options.from_file).read_text())
-    elif options.program:
-        result = run(options)
-    else:
+    if not options.from_file and not options.program:
         parser.error("which program?")
     if options.json_file:
-        pathlib.Path(options.json_file).write_text(json.dumps(result, indent=1) + "\n")
+        open(options.json_file, "a").close()  # to fail now, not at the end
+    result = measured_before(options.from_file) if options.from_file else run(options)
+    if options.json_file:
+        pathlib.Path(options.json_file).write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
     print(report.text(result))
     if options.write:
         report.write(result, HERE.parent.parent)
+    if report.wrong(result):
+        give_up("wrong bytes came back: %s" % "; ".join(report.wrong(result)))
 
+
+def interrupted(number, _):
+    """Once: a second signal must not end the cleaning up."""
+    for one in SIGNALS:
+        signal.signal(one, signal.SIG_IGN)
+    raise SystemExit(128 + number)
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 if __name__ == "__main__":
-    main()
+    for one in SIGNALS:
+        if signal.getsignal(one) != signal.SIG_IGN:  # nohup
+            signal.signal(one, interrupted)
+    try:
+        main()
+    except OSError as error:
+        give_up(error)
