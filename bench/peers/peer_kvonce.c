@@ -16,16 +16,20 @@ enum { MEMORY = 1, DISK = 2, THREADS = 4 };
 
 static void *open_tiers(const peer_place *place, int tiers_wanted, char error[256])
 {
-    char tiers[4400];
+    kvo_tier_config tiers[2] = {KVO_TIER_CONFIG_INIT, KVO_TIER_CONFIG_INIT};
+    uint32_t count = 0;
     ours *o = calloc(1, sizeof *o);
     kvo_options options = KVO_OPTIONS_INIT;
     kvo_space_config config = KVO_SPACE_CONFIG_INIT;
     kvo_error why = {{0}};
-    int n =
-        (tiers_wanted & MEMORY) != 0 ? snprintf(tiers, sizeof tiers, "dram:%zublk", place->blocks + 8) : 0;
+    if ((tiers_wanted & MEMORY) != 0) {
+        tiers[count].kind = KVO_TIER_DRAM;
+        tiers[count++].capacity_blocks = place->blocks + 8;
+    }
     if ((tiers_wanted & DISK) != 0) {
-        (void)snprintf(tiers + n, sizeof tiers - (size_t)n, "%sdisk:%s:%zublk", n != 0 ? "," : "",
-                       place->directory, place->blocks + 8);
+        tiers[count].kind = KVO_TIER_DISK;
+        tiers[count].path = place->directory;
+        tiers[count++].capacity_blocks = place->blocks + 8;
     }
     options.block_bytes = place->block_bytes;
     options.io_engine = (tiers_wanted & THREADS) != 0 ? KVO_IO_THREADS : KVO_IO_AUTO;
@@ -34,7 +38,7 @@ static void *open_tiers(const peer_place *place, int tiers_wanted, char error[25
     config.model = "peers";
     config.block_positions = 16;
     config.block_bytes_max = place->block_bytes;
-    if (kvo_open(tiers, &options, &o->store, &why) != KVO_OK ||
+    if (kvo_open_tiers(tiers, count, &options, &o->store, &why) != KVO_OK ||
         kvo_space_open(o->store, &config, &o->space, &why) != KVO_OK) {
         (void)snprintf(error, 256, "%.250s", why.text);
         (void)kvo_close(o->store, 0);
@@ -154,14 +158,14 @@ const peer_ops peer_kvonce_memory = {.name = "kvonce, memory",
                                      .put = ours_put,
                                      .get = ours_get,
                                      .empty = ours_empty};
-const peer_ops peer_kvonce_both = {.name = "kvonce, memory above disk",
-                                   .durability =
-                                       "memory, written below soon after; sync: written and flushed",
-                                   .checks = "name, generation and a digest of every byte",
-                                   .persistent = 1,
-                                   .open = both_open,
-                                   .close = ours_close,
-                                   .put = ours_put,
-                                   .sync = ours_sync,
-                                   .get = ours_get,
-                                   .empty = ours_empty};
+const peer_ops peer_kvonce_both = {
+    .name = "kvonce, memory above disk",
+    .durability = "memory, written below before room is needed; sync: written and flushed",
+    .checks = "name, generation and a digest of every byte",
+    .persistent = 1,
+    .open = both_open,
+    .close = ours_close,
+    .put = ours_put,
+    .sync = ours_sync,
+    .get = ours_get,
+    .empty = ours_empty};

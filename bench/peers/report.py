@@ -150,6 +150,8 @@ def processor(result, operation, word):
         if system["persistent"]
     ]
     said = [(theirs, system) for theirs, system in said if theirs]
+    if not said:
+        return "processor time of a %s: not measured." % word
     return "processor time of a %s, of memcpy's: %s." % (
         word,
         "; ".join("%s %s" % (system, number(theirs)) for theirs, system in sorted(said)),

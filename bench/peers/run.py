@@ -293,6 +293,7 @@ def measured_before(path):
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
+    parser.error = give_up
     parser.add_argument("program", nargs="?")
     parser.add_argument("python", nargs="?")
     parser.add_argument("--quick", action="store_true")
@@ -305,8 +306,9 @@ def main():
     options.mib, options.rounds_max, options.seconds = (120, 2, 150) if options.quick else (240, 5, 630)
     if not options.from_file and not options.program:
         parser.error("which program?")
-    if options.json_file:
-        open(options.json_file, "a").close()  # to fail now, not at the end
+    if options.json_file and not os.path.exists(options.json_file):  # to fail now, not at the end
+        open(options.json_file, "x").close()
+        os.unlink(options.json_file)
     result = measured_before(options.from_file) if options.from_file else run(options)
     if options.json_file:
         pathlib.Path(options.json_file).write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
