@@ -118,9 +118,11 @@ class Mooncake:
 
     def close(self):
         self.client.close()
-        for process in [self.owner, self.master.pid]:
-            if process:
-                os.kill(process, signal.SIGKILL)
+        self.master.kill()
+        self.master.wait()
+        if self.owner:
+            os.kill(self.owner, signal.SIGKILL)
+            os.waitpid(self.owner, 0)
 
 
 class InProcess(Mooncake):

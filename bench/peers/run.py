@@ -41,7 +41,6 @@ class Worker:
     def __init__(self, command):
         self.command, self.systems, self.why = command, [], None
         self.process, self.place = None, None
-        self.start()
 
     def start(self):
         self.log = tempfile.TemporaryFile()
@@ -140,13 +139,15 @@ EXPECTED = {
 def start_workers(options, workers):
     """Fills the list of workers; (worker, system) pairs."""
     workers.append(Worker([options.program, str(options.mib)]))
+    workers[0].start()
     if workers[0].why:
         give_up("%s: %s" % (options.program, workers[0].why))
     for script, names in EXPECTED.items():
         worker = Worker([options.python or NO_PYTHON, str(HERE / script), str(options.mib)])
+        workers.append(worker)
+        worker.start()
         if worker.why:
             worker.systems = missing_systems(names, worker.why)
-        workers.append(worker)
     return [(worker, system) for worker in workers for system in worker.systems]
 
 
