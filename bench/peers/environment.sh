@@ -19,6 +19,7 @@ others="numpy<=2.2.6 mooncake-transfer-engine-non-cuda==0.3.13.post1
     opentelemetry-exporter-prometheus==0.61b0"
 
 fail() {
+    [ -f "${home:-}/complete" ] || rm -rf "${home:-}" # half of it is of no use
     echo "bench-peers: $*" >&2
     exit 1
 }

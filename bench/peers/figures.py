@@ -85,6 +85,8 @@ def row(system, operation, place, size, answers, raws):
     )
     if ratios:
         result.update(ratio_least=min(ratios), ratio_most=max(ratios))
+    else:
+        result["missing"] = "its limit, %s, was not measured" % name
     failed = [a["missing"] for a in answers if "missing" in a]
     if failed:
         result.update(failed_rounds=len(failed), failed_why=failed[0])

@@ -282,7 +282,8 @@ def panel(result, x, operation, head):
 
 def plot(result):
     shown = [system for system in names(result) if system != "memcpy"]
-    width, height = LEFT + 2 * (BAR + GAP), TOP + len(shown) * STEP + 14
+    volatile = {system["system"] for system in result["systems"] if not system["persistent"]}
+    width, height = LEFT + 2 * (BAR + GAP), TOP + len(shown) * STEP + 34
     lines = [
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">'
         % (width, height, width, height),
@@ -293,8 +294,10 @@ def plot(result):
     ]
     for i, system in enumerate(shown):
         lines.append(
-            '<text x="%d" y="%d" text-anchor="end">%s</text>' % (LEFT - 8, TOP + i * STEP + 12, html.escape(system))
+            '<text x="%d" y="%d" text-anchor="end">%s</text>'
+            % (LEFT - 8, TOP + i * STEP + 12, html.escape(system + (" *" if system in volatile else "")))
         )
+    lines.append('<text class="faint" x="0" y="%d">* keeps nothing when its process ends</text>' % (height - 8))
     lines += panel(result, LEFT, "put", "put") + panel(result, LEFT + BAR + GAP, "get_warm", "get")
     return "\n".join(lines + ["</svg>", ""])
 

@@ -22,9 +22,8 @@ import statistics
 import sys
 import time
 
-import numpy
-
 FOUND, MISS, ERROR = 0, 1, -1
+OTHER_BYTES = "other bytes came back"
 BATCH = 8
 LIMIT_BYTES, LIMIT_PASSES = 80 << 20, 6
 FAULT_BLOCKS, VICTIM, FAULT_SIZE = 8, 3, 1 << 20
@@ -53,13 +52,14 @@ class Memory:
         self.map.close()
 
 
-def mixed(x):
-    x = (x ^ x >> numpy.uint64(30)) * numpy.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ x >> numpy.uint64(27)) * numpy.uint64(0x94D049BB133111EB)
-    return x ^ x >> numpy.uint64(31)
-
-
 def fill(memory, size, count):
+    import numpy  # of the environment; nothing else needs it
+
+    def mixed(x):
+        x = (x ^ x >> numpy.uint64(30)) * numpy.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ x >> numpy.uint64(27)) * numpy.uint64(0x94D049BB133111EB)
+        return x ^ x >> numpy.uint64(31)
+
     words = numpy.frombuffer(memory.map, dtype=numpy.uint64)
     places = numpy.arange(0, size, 8, dtype=numpy.uint64)
     for number in range(count):
@@ -175,7 +175,7 @@ class Measure:
             if any(result != FOUND for result in results):
                 raise GiveUp("a block that was put is not there")
             if libc.memcmp(self.window.address, self.source.address + first * self.size, n * self.size) != 0:
-                raise GiveUp("other bytes came back")
+                raise GiveUp(OTHER_BYTES)
         return taken
 
     def put(self):
@@ -294,15 +294,13 @@ def read_all(system, directory, source):
 def fault(system, name, source, directory, in_memory):
     killed = name == "kill_after_put"
     written = in_child(lambda: write_and_end(system, directory, source, killed))
+    if not (written.get("signal") == signal.SIGKILL if killed else written.get("ended")):
+        raise GiveUp(written.get("missing", "the process that puts did not end as it should"))
     if not killed:
-        if not written.get("ended"):
-            raise GiveUp(written.get("missing", "the process that puts did not end as it should"))
         middle = VICTIM * FAULT_SIZE + FAULT_SIZE // 2
         path, at = find_payload(directory, source.map[middle : middle + 64])
         harm(name, path, at)
         make_cold(directory, in_memory)
-    elif written.get("signal") != signal.SIGKILL:
-        raise GiveUp("the process that puts did not end as it should")
     outcome = in_child(lambda: read_all(system, directory, source))
     return {"blocks": FAULT_BLOCKS, "opened": True, "right": 0, "wrong": 0, "miss": 0, "error": 0, **outcome}
 

@@ -80,6 +80,7 @@ class Rows(unittest.TestCase):
     def test_the_raw_file_missing_leaves_a_value_without_a_ratio(self):
         row = figures.row(FILES, "get_cold", "disk", SIZE, [answer(1.0, 2.0, get_cold=5.0)], [{}])
         self.assertEqual((row["value"], row["ratio_to_limit"]), (5.0, None))
+        self.assertEqual(row["missing"], "its limit, raw O_DIRECT file, was not measured")
 
 
 class Faults(unittest.TestCase):
