@@ -73,7 +73,10 @@ class Worker:
                 return self.lost("no answer within %d s" % SECONDS if not ready else "its process ended")
             self.buffer += data
         line, self.buffer = self.buffer.split(b"\n", 1)
-        return json.loads(line.decode(errors="replace"))
+        try:
+            return json.loads(line.decode(errors="replace"))
+        except ValueError:
+            return self.lost("its answer is no JSON")
 
     def lost(self, why):
         self.kill()
