@@ -47,10 +47,12 @@ const study_experiment study_experiments[5] = {
       {"Control state by capacity, 5 MiB blocks", "state", "capacity_bytes", NULL, "block_bytes", 5242880.0, 1, 1}}},
     {"coherence", "Coherence of policy between the planes",
      "One thread puts blocks of 64 KiB through 1,024 slots of memory above a disk, another turns policies of the newest "
-     "1,024 blocks over between \"goes first\" and \"goes last\" at a given rate. The store's events say when a block was "
-     "brought down (its write has ended) and when it left memory: the age of its policy at that moment is a sample, and "
-     "a decision counts as made on a replaced policy if the block had been told to go last by then. What planes that see each other "
-     "only through a link would do is simulated: a decision whose policy is younger than the link's delay was made without it.",
+     "1,024 blocks over between \"goes first\" and \"goes last\" at a given rate (how many it made is a row), and lets older ones go first. "
+     "The store's events say when a block was brought down (its write has ended) and when it left memory: the age of its policy at "
+     "that moment is a sample, and a decision counts as made on a replaced policy if the block had been told to go last by then. What "
+     "planes that see each other only through a link would do is simulated: a decision whose policy is younger than the link's delay "
+     "was made without it; an age is counted from the return of the call that set the policy. A line's way is timed by two "
+     "threads that add to one word in turn, 1,000 turns each a sample.",
      study_coherence, study_coherence_read,
      {{"Age of the policy that placement acts on", "policy_age", "updates_per_s", NULL, NULL, 0.0, 1, 1},
       {"Decisions on a policy already replaced", "replaced", "updates_per_s", NULL, NULL, 0.0, 1, 0},

@@ -30,21 +30,29 @@ void study_sample(study_worker *worker, double value)
     }
 }
 
-/* The n-th of the processors that we may use, round and round. */
-static void settle_on(unsigned n)
+int study_processor(unsigned n)
 {
-    cpu_set_t may, one;
-    if (sched_getaffinity(0, sizeof may, &may) != 0) {
-        return;
+    cpu_set_t may;
+    if (sched_getaffinity(0, sizeof may, &may) != 0 || CPU_COUNT(&may) == 0) {
+        return -1;
     }
     n %= (unsigned)CPU_COUNT(&may);
-    for (unsigned i = 0; i < CPU_SETSIZE; i++) {
-        if (CPU_ISSET(i, &may) && n-- == 0) {
-            CPU_ZERO(&one);
-            CPU_SET(i, &one);
-            (void)pthread_setaffinity_np(pthread_self(), sizeof one, &one);
-            return;
+    for (int i = 0; i < CPU_SETSIZE; i++) {
+        if (CPU_ISSET((unsigned)i, &may) && n-- == 0) {
+            return i;
         }
+    }
+    return -1;
+}
+
+static void settle_on(unsigned n)
+{
+    const int processor = study_processor(n);
+    cpu_set_t one;
+    if (processor >= 0) {
+        CPU_ZERO(&one);
+        CPU_SET((unsigned)processor, &one);
+        (void)pthread_setaffinity_np(pthread_self(), sizeof one, &one);
     }
 }
 

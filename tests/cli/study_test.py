@@ -19,10 +19,10 @@ NAMES = ["lookup", "update", "sram", "coherence", "link"]
 SUMMARY = ["least", "p25", "median", "p75", "p99", "p999", "most"]
 
 
-def study(folder, *options):
+def study(folder, *options, **how):
     place = folder / "place"
-    place.mkdir()
-    report = json.loads(kvonce("study", "--tiny", "--json", "-", "--dir", place, *options))
+    place.mkdir(exist_ok=True)
+    report = json.loads(kvonce("study", "--tiny", "--json", "-", "--dir", place, *options, **how))
     assert report["machine"]["command"] == " ".join(map(str, ("kvonce study --tiny",) + options)), report["machine"]
     assert os.listdir(place) == []
     assert list(report) == ["machine", "experiments"]
@@ -102,6 +102,26 @@ def test_what_a_link_carries_is_the_payload_and_what_the_ledger_says(folder):
     wire = rows(link, "wire_overhead", "PCI Express 5.0, 256-byte payloads")
     assert all(r["computed"] for r in wire)
     assert [r["median"] for r in wire if r["parameters"]["block_bytes"] == 65536] == [100 * 24 / 256]
+
+
+def test_one_processor_is_told(folder):
+    one = {min(os.sched_getaffinity(0))}
+    coherence = study(folder, "--only", "coherence", preexec_fn=lambda: os.sched_setaffinity(0, one))["coherence"]
+    assert "one processor" in rows(coherence, "line_transfer")[0]["missing"]
+    assert "take turns on one processor" in coherence["reading"] and "cache line" not in coherence["reading"], coherence["reading"]
+    assert all(r["oversubscribed"] for r in rows(coherence, "policy_age") if "missing" not in r)
+
+
+def test_what_was_asked_for_and_what_was_done_are_two_rows(folder):
+    coherence = study(folder, "--only", "coherence")["coherence"]
+    asked = [r["parameters"]["updates_per_s"] for r in rows(coherence, "updates")]
+    assert asked[:3] == [1e3, 1e4, 1e5] and len(asked) == 4
+    assert all(r["median"] <= 1.01 * r["parameters"]["updates_per_s"] + 100 for r in rows(coherence, "updates"))
+    for row in rows(coherence, "replaced"):
+        assert row["median"] <= 100 and row["operations"] >= 1, row
+        near = [r["median"] for r in rows(coherence, "replaced_over_link", row["series"])
+                if r["parameters"]["updates_per_s"] == row["parameters"]["updates_per_s"]]
+        assert len(near) == 6 and near == sorted(near), near  # a longer link knows less
 
 
 def test_reuse_distances_are_exact(folder):
