@@ -31,27 +31,37 @@ static int note_disk(bench *b, const bench_store *s)
     return status == KVO_OK ? 0 : bench_refused("stat", status);
 }
 
-int bench_open(bench *b, const char *name, const char *tiers, const kvo_options *options, bench_store *out)
+int bench_try_open(bench *b, const char *name, const char *tiers, const kvo_options *options, bench_store *out, kvo_error *why)
 {
     char text[4096], directory[sizeof b->directory + 64];
-    kvo_error error = {{0}};
     kvo_space_config config = KVO_SPACE_CONFIG_INIT;
     (void)snprintf(directory, sizeof directory, "%s/%s", b->directory, name);
     const char *at = strchr(tiers, '@');
     (void)snprintf(text, sizeof text, "%.*s%s%s", at != NULL ? (int)(at - tiers) : (int)strlen(tiers), tiers,
                    at != NULL ? directory : "", at != NULL ? at + 1 : "");
-    int status = kvo_open(text, options, &out->store, &error);
+    why->text[0] = 0;
+    int status = kvo_open(text, options, &out->store, why);
     if (status != KVO_OK) {
         out->store = NULL;
-        return cli_refused(status, &error);
+        return status;
     }
     config.label = "bench";
     config.model = "bench";
     config.block_positions = 16;
     config.block_bytes_max = options->block_bytes;
-    status = kvo_space_open(out->store, &config, &out->space, &error);
-    int code = status == KVO_OK ? note_disk(b, out) : cli_refused(status, &error);
-    if (code != 0) {
+    status = kvo_space_open(out->store, &config, &out->space, why);
+    if (status != KVO_OK) {
+        (void)bench_close(out, 0);
+    }
+    return status;
+}
+
+int bench_open(bench *b, const char *name, const char *tiers, const kvo_options *options, bench_store *out)
+{
+    kvo_error why;
+    int status = bench_try_open(b, name, tiers, options, out, &why);
+    int code = status == KVO_OK ? note_disk(b, out) : cli_refused(status, &why);
+    if (status == KVO_OK && code != 0) {
         (void)bench_close(out, 0);
     }
     return code;

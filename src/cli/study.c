@@ -153,6 +153,7 @@ static void free_results(study *s)
     for (size_t i = 0; i < EXPERIMENTS; i++) {
         for (size_t k = 0; k < s->results[i].row_count; k++) {
             free(s->results[i].rows[k].samples);
+            free(s->results[i].rows[k].missing);
         }
         free(s->results[i].rows);
     }

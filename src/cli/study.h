@@ -35,7 +35,7 @@ typedef struct study_row {
     double p99, p999;   /* NAN where samples are too few to tell: below 100, below 1,000 */
     int computed;       /* from a formula, not measured */
     int oversubscribed; /* more threads than processors: they take turns */
-    const char *missing; /* why there is no figure; then no samples */
+    char *missing;       /* why there is no figure; then no samples. The row's own */
 } study_row;
 
 typedef struct study_plot {
@@ -73,7 +73,7 @@ struct study {
     } results[5], *now; /* now: of the experiment that runs */
 };
 
-/* study_rows.c. Texts of a row must be constants. */
+/* study_rows.c. Texts of a row must be constants, but for why it is missing, which is copied. */
 study_row study_row_of(const char *name, const char *series, const char *unit);
 void study_parameter_add(study_row *row, const char *name, double value);
 /* Takes the samples, which the caller gave up; prints the row. */

@@ -111,7 +111,9 @@ static void put_row(FILE *file, const study_row *row)
                 study_words(row->parameters[i].name));
     }
     if (row->missing != NULL) {
-        fprintf(file, "<td colspan=4>missing: %s\n", row->missing);
+        fputs("<td colspan=4>missing: ", file);
+        put_text(file, row->missing);
+        fputc('\n', file);
         return;
     }
     fprintf(file, "<td class=n>%s<td>%s%s", study_number_text(row->p50, row->unit, a), row->unit,

@@ -111,7 +111,8 @@ void study_add_one(study *s, study_row row, double value)
 
 void study_add_missing(study *s, study_row row, const char *why)
 {
-    row.missing = why;
+    row.missing = cli_alloc(strlen(why) + 1, 1);
+    memcpy(row.missing, why, strlen(why));
     keep(s, &row);
 }
 

@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 from harness import KVONCE, kvonce, main
 
@@ -42,7 +43,7 @@ def check_row(row):
     assert row["samples"] == sorted(row["samples"]), row
     assert (row["p99"] is None) == (row["sample_count"] < 100) and (row["p999"] is None) == (row["sample_count"] < 1000), row
     figures = [row[key] for key in SUMMARY if row[key] is not None]
-    assert all(math.isfinite(f) and f >= 0 for f in figures) and figures == sorted(figures), row
+    assert all(math.isfinite(f) and (f >= 0 or row["name"] == "balance") for f in figures) and figures == sorted(figures), row
     assert (row["samples"][0], row["samples"][-1]) == (row["least"], row["most"]), row
     assert row["computed"] in (True, False) and row["oversubscribed"] in (True, False)
 
@@ -99,9 +100,54 @@ def test_what_a_link_carries_is_the_payload_and_what_the_ledger_says(folder):
                  for r in rows(link, name, series) if r["parameters"]["block_bytes"] == size]
         # The kernel's count is of the whole process and of what reached the device: no less than payload, where it counts.
         assert len(parts) == 3 and (kernel[series, size] == 0 or kernel[series, size] >= 0.9 * parts[0]), (series, size)
-    wire = rows(link, "wire_overhead", "PCI Express 5.0, 256-byte payloads")
-    assert all(r["computed"] for r in wire)
-    assert [r["median"] for r in wire if r["parameters"]["block_bytes"] == 65536] == [100 * 24 / 256]
+    for row in rows(link, "calls"):  # by threads a call a block, by io_uring none; what is written once a segment beside it
+        fewest = 1 if "threads" in row["series"] else 0
+        assert fewest <= row["median"] <= fewest + 1, row
+    for row in rows(link, "balance"):
+        assert ("missing" in row) == ((row["series"], row["parameters"]["block_bytes"]) not in kernel), row
+    worst = max((abs(r["median"]) for r in rows(link, "balance") if "missing" not in r), default=None)
+    said = "No balance" if worst is None else "the accounts agree" if worst <= 0.1 else "DO NOT AGREE"
+    assert said in link["reading"], (worst, link["reading"])
+
+
+def wire_bytes(payload):
+    """The formulas of docs/study.md, by hand, for one block."""
+    def up(x, y):
+        return -(-x // y)
+
+    def read(n):
+        return n + 24 * up(n, 512) + 20 * up(n, 256)
+    pcie = payload + 24 * up(payload, 256)
+    nvme = 0
+    for command in [1 << 20] * (payload >> 20) + ([payload % (1 << 20)] if payload % (1 << 20) else []):
+        pages = up(command, 4096)
+        nvme += command + 24 * up(command, 256) + read(64) + (read(8 * (pages - 1)) if pages > 2 else 0) + 3 * 28 + 40
+    return {"PCI Express 5.0, 256-byte payloads": (pcie, up(payload, 256)),
+            "CXL 3 memory, 256-byte flits": (256 * up(5 * up(payload, 64), 15), up(payload, 64)),
+            "NVMe over PCI Express": (nvme, up(payload, 1 << 20)),
+            "RDMA (RoCE v2), 4096-byte packets": (payload + 82 * up(payload, 4096) + 16 + 86, up(payload, 4096))}
+
+
+def test_what_is_computed_is_what_the_formulas_say(folder):
+    link = study(folder, "--only", "link")["link"]
+    sizes = {int(r["parameters"]["block_bytes"]) for r in rows(link, "wire_overhead")}
+    assert {16384, 65536, 100000} <= sizes
+    for size in sizes:
+        for name, (count, transactions) in wire_bytes(size).items():
+            found = [next(r for r in rows(link, what, name) if r["parameters"]["block_bytes"] == size)
+                     for what in ("wire_overhead", "wire_transactions")]
+            assert all(r["computed"] for r in found)
+            assert math.isclose(found[0]["median"], 100 * (count - size) / size), (name, size)
+            assert found[1]["median"] == transactions, (name, size)
+
+
+def test_a_kernel_that_counts_nothing_is_no_balance(folder):
+    """On a file system in memory nothing reaches a device: not 0 bytes, but no figure."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        link = json.loads(kvonce("study", "--tiny", "--only", "link", "--json", "-", "--dir", place))["experiments"][0]
+    for name in ("kernel_bytes", "balance"):
+        assert all("reaches a device" in r["missing"] for r in rows(link, name)), rows(link, name)
+    assert "No balance" in link["reading"], link["reading"]
 
 
 def test_one_processor_is_told(folder):
