@@ -61,7 +61,7 @@ const study_experiment study_experiments[5] = {
     {"link", "Bytes and operations on each link per block",
      "Blocks are put into, and got from, a store of one tier, in calls of 16; the ledger's bytes by cause, the store's count of "
      "requests and copies, and the kernel's of bytes and calls (/proc/self/io, less the calls that reading it takes) are read "
-     "before and after, and divided by the blocks; the accounts agree if ledger and kernel are within 0.1 %. What the packets of PCI Express, CXL, NVMe and RDMA add is computed; docs/study.md has formulas and sources.",
+     "before and after, and divided by the blocks; the accounts agree if ledger and kernel are within 0.1 % or two pages. What the packets of PCI Express, CXL, NVMe and RDMA add is computed; docs/study.md has formulas and sources.",
      study_link, study_link_read,
      {{"What a tier's link carries beside the payload", "overhead", "block_bytes", NULL, NULL, 0.0, 1, 0},
       {"What the packets of a link add (computed)", "wire_overhead", "block_bytes", NULL, NULL, 0.0, 1, 0}}},
