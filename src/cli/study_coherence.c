@@ -389,8 +389,8 @@ void study_coherence_read(study *s)
                   part_text(down, text), part_text(left, other));
     }
     if (far != NULL) {
-        study_say(s, " Seen through a link of 10 us, %s evictions would have been made without an update that was on its way "
-                     "(simulated from the same ages).",
+        study_say(s, " Evictions that would have been made without an update on its way through a link of 10 us (simulated from the "
+                     "same ages): %s.",
                   part_text(far, text));
     }
     say_lines(s);

@@ -54,18 +54,24 @@ static const char head[] =
     "body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:760px;margin:2rem auto;"
     "padding:0 1rem}\nh1{font-size:1.7rem;margin-bottom:.2rem}h2{font-size:1.25rem;margin-top:2.5rem;border-top:1px solid "
     "var(--rule);padding-top:1.2rem}\n.soft,small,figcaption small{color:var(--soft);font-weight:400}\n.reading{font-size:1.05rem}\n"
-    "figure{margin:1.4rem 0}figcaption{font-weight:600}svg{width:100%;height:auto;overflow:visible}\n"
+    "figure{margin:1.4rem 0;overflow-x:auto;break-inside:avoid}figcaption{font-weight:600}svg{width:100%;min-width:540px;"
+    "height:auto}\n"
     "svg text{font:12px system-ui,sans-serif;fill:var(--soft)}.grid{stroke:var(--rule)}.axis{stroke:var(--soft)}\n"
-    "polyline{fill:none;stroke-width:1.6}.bar{stroke-width:3;opacity:.45}.tail{stroke-width:1;opacity:.55}\n"
+    "polyline{fill:none;stroke-width:1.6}polyline.dashed{stroke-dasharray:5 4}.hollow{fill:var(--paper);stroke-width:1.6}.bar{stroke-width:3;opacity:.45}.tail{stroke-width:1;opacity:.55}\n"
     ".legend{font-size:.88rem;margin:.2rem 0 0;color:var(--soft)}.legend span{margin-right:1.1rem;white-space:nowrap}"
-    ".legend i{display:inline-block;width:.75rem;height:.75rem;border-radius:2px;margin-right:.35rem;vertical-align:-1px}\n"
+    ".legend i{display:inline-block;width:.75rem;height:.75rem;border-radius:2px;margin-right:.35rem;vertical-align:-1px}.legend i.dashed{height:.25rem;vertical-align:.2rem;"
+    "border-radius:0}\n"
     ".s0{stroke:var(--c0);fill:var(--c0);background:var(--c0)}.s1{stroke:var(--c1);fill:var(--c1);background:var(--c1)}"
     ".s2{stroke:var(--c2);fill:var(--c2);background:var(--c2)}.s3{stroke:var(--c3);fill:var(--c3);background:var(--c3)}"
     ".s4{stroke:var(--c4);fill:var(--c4);background:var(--c4)}.s5{stroke:var(--c5);fill:var(--c5);background:var(--c5)}\n"
     "table{border-collapse:collapse;font-size:.85rem;width:100%}td,th{text-align:left;padding:.2rem .6rem .2rem 0;"
     "border-bottom:1px solid var(--rule);vertical-align:top}td.n{text-align:right;font-variant-numeric:tabular-nums;"
-    "white-space:nowrap}\n.wide{overflow-x:auto}summary{cursor:pointer;color:var(--soft)}\n"
-    "@media print{details>*{display:block}}\n</style>\n";
+    "white-space:nowrap}.machine{table-layout:fixed}.machine th{width:11rem;font-weight:400;color:var(--soft)}"
+    ".machine td{overflow-wrap:anywhere}\n"
+    ".wide{overflow-x:auto}summary{cursor:pointer;color:var(--soft)}h2,figcaption{break-after:avoid}\n"
+    "@media(max-width:520px){.machine th{width:7.5rem}}\n"
+    "@media print{body{max-width:none;margin:0}svg{min-width:0}details::details-content{content-visibility:visible;display:block;"
+    "height:auto}}\n</style>\n";
 
 /* Facts come from the machine: names of processors, paths. */
 static void put_text(FILE *file, const char *text)
@@ -92,10 +98,18 @@ static void put_machine(FILE *file, const bench *b)
     bench_fact facts[BENCH_FACTS_MAX];
     size_t count = bench_machine(b, facts);
     char text[CLI_COUNT_TEXT];
-    fputs("<details open><summary>The machine</summary><table>\n", file);
+    fputs("<details open><summary>The machine</summary><table class=machine>\n", file);
     for (size_t i = 0; i < count; i++) {
-        fprintf(file, "<tr><th>%s<td>", facts[i].name);
-        put_text(file, facts[i].is_number ? cli_count_text(facts[i].number, text) : facts[i].text);
+        const char *bytes = strstr(facts[i].name, "_bytes");
+        const int length = bytes != NULL ? (int)(bytes - facts[i].name) : (int)strlen(facts[i].name);
+        fputs("<tr><th>", file);
+        for (int k = 0; k < length; k++) {
+            fputc(facts[i].name[k] == '_' ? ' ' : facts[i].name[k], file);
+        }
+        fputs("<td>", file);
+        put_text(file, !facts[i].is_number ? facts[i].text
+                       : bytes != NULL     ? cli_bytes_text(facts[i].number, text)
+                                           : cli_count_text(facts[i].number, text));
         fputc('\n', file);
     }
     fputs("</table></details>\n", file);
@@ -116,8 +130,8 @@ static void put_row(FILE *file, const study_row *row)
         fputc('\n', file);
         return;
     }
-    fprintf(file, "<td class=n>%s<td>%s%s", study_number_text(row->p50, row->unit, a), row->unit,
-            row->computed ? ", computed" : "");
+    fprintf(file, "<td class=n>%s<td>%s%s%s", study_number_text(row->p50, row->unit, a), row->unit, row->computed ? ", computed" : "",
+            row->oversubscribed ? ", more threads than processors" : "");
     if (row->sample_count > 1) {
         fprintf(file, "<td class=n>%s to %s", study_number_text(row->p25, row->unit, b), study_number_text(row->p75, row->unit, c));
         if (!isnan(row->p99)) {
@@ -133,7 +147,9 @@ static void put_experiment(FILE *file, const study_experiment *e, const struct s
 {
     fprintf(file, "<h2>%s</h2>\n<p class=reading>", e->title);
     put_text(file, result->reading);
-    fprintf(file, "</p>\n<p class=soft>%s</p>\n", e->method);
+    fputs("</p>\n<details><summary>How it was measured</summary><p class=soft>", file);
+    put_text(file, e->method);
+    fputs("</p></details>\n", file);
     for (size_t i = 0; i < STUDY_PLOTS_MAX && e->plots[i].row != NULL; i++) {
         study_plot_write(file, &e->plots[i], result);
     }

@@ -420,8 +420,8 @@ void study_lookup_read(study *s)
                      "batches of 128; one name a call is %.1f million. ",
                   small->p50 / 1e6, large->p50 / 1e6, cli_count_text((uint64_t)blocks, count), one->p50 / 1e6);
     }
-    if (all != NULL && all != large) {
-        study_say(s, "%u threads on as many processors look up %.1f million. ", s->cores, all->p50 / 1e6);
+    if (small != NULL && all != NULL && all != large) {
+        study_say(s, "%u threads on as many processors look up %.1f million in batches of 128. ", s->cores, all->p50 / 1e6);
     }
     const study_row *lines = study_find(s, "lines", "kvo_exists", NULL), *batched = study_find(s, "lines", "kvo_match", NULL);
     if (lines != NULL && batched != NULL) {

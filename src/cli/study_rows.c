@@ -141,7 +141,7 @@ static int has_parameters(const study_row *row, va_list list)
     while ((name = va_arg(list, const char *)) != NULL) {
         double value = va_arg(list, double);
         double has = study_parameter_of(row, name);
-        if (isnan(has) || has < value || has > value) {
+        if (isnan(has) || isnan(value) || has < value || has > value) {
             return 0;
         }
     }
