@@ -136,7 +136,8 @@ typedef struct bench_store {
 /* `tiers` with @ for this store's directory. options->block_bytes is its largest block. */
 int bench_open(bench *b, const char *name, const char *tiers, const kvo_options *options, bench_store *out);
 /* The same, but a refusal is the caller's to report: `why` has it in words. */
-int bench_try_open(bench *b, const char *name, const char *tiers, const kvo_options *options, bench_store *out, kvo_error *why);
+int bench_try_open(bench *b, const char *name, const char *tiers, const kvo_options *options, bench_store *out,
+                   kvo_error *why);
 /* A small store tells what a disk tier uses here, and whether it can be had at all. */
 int bench_probe(bench *b);
 int bench_close(bench_store *store, uint64_t deadline_ns); /* what memory holds goes down if there is time */

@@ -31,7 +31,8 @@ static int note_disk(bench *b, const bench_store *s)
     return status == KVO_OK ? 0 : bench_refused("stat", status);
 }
 
-int bench_try_open(bench *b, const char *name, const char *tiers, const kvo_options *options, bench_store *out, kvo_error *why)
+int bench_try_open(bench *b, const char *name, const char *tiers, const kvo_options *options, bench_store *out,
+                   kvo_error *why)
 {
     char text[4096], directory[sizeof b->directory + 64];
     kvo_space_config config = KVO_SPACE_CONFIG_INIT;

@@ -140,7 +140,11 @@ int cli_word(const char *option, const char *text, const char *const *words, int
     }
     char list[512] = "";
     for (size_t i = 0, length = 0; words[i] != NULL && length < sizeof list; i++) {
-        int n = snprintf(list + length, sizeof list - length, "%s%s", i == 0 ? "" : words[i + 1] != NULL ? ", " : " or ", words[i]);
+        int n = snprintf(list + length, sizeof list - length, "%s%s",
+                         i == 0                 ? ""
+                         : words[i + 1] != NULL ? ", "
+                                                : " or ",
+                         words[i]);
         length += n > 0 ? (size_t)n : 0;
     }
     (void)cli_fail("%s: \"%s\" is not %s", option, text, list);

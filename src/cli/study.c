@@ -78,7 +78,11 @@ static int run_experiments(study *s, int only)
 /* MiB that each experiment needs at most: of disk and of memory, in full and quick. */
 static const struct {
     uint64_t disk, memory, quick_disk, quick_memory;
-} needs[] = {{3072, 3072, 1024, 1024}, {1024, 512, 1024, 512}, {16, 1024, 16, 512}, {768, 256, 768, 256}, {1536, 1536, 1024, 1024}};
+} needs[] = {{3072, 3072, 1024, 1024},
+             {1024, 512, 1024, 512},
+             {16, 1024, 16, 512},
+             {768, 256, 768, 256},
+             {1536, 1536, 1024, 1024}};
 
 static int check_room(const study *s, int only)
 {
@@ -141,9 +145,9 @@ static int run_to_files(study *s, int only, const char *json, const char *html)
 /* Options that change figures, as they were given. */
 static void note_options(study *s, const char *quick, const char *only)
 {
-    (void)snprintf(s->options, sizeof s->options, "%s%s%s%s%s%s", quick != NULL ? " --quick" : "", s->tiny ? " --tiny" : "",
-                   only != NULL ? " --only " : "", only != NULL ? only : "", s->trace != NULL ? " --trace " : "",
-                   s->trace != NULL ? s->trace : "");
+    (void)snprintf(s->options, sizeof s->options, "%s%s%s%s%s%s", quick != NULL ? " --quick" : "",
+                   s->tiny ? " --tiny" : "", only != NULL ? " --only " : "", only != NULL ? only : "",
+                   s->trace != NULL ? " --trace " : "", s->trace != NULL ? s->trace : "");
     cli_one_line(s->options);
     s->bench.more = s->options;
 }

@@ -35,7 +35,7 @@ typedef struct study_row {
     double p99, p999;   /* NAN where samples are too few to tell: below 100, below 1,000 */
     int computed;       /* from a formula, not measured */
     int oversubscribed; /* more threads than processors: they take turns */
-    char *missing;       /* why there is no figure; then no samples. The row's own */
+    char *missing;      /* why there is no figure; then no samples. The row's own */
 } study_row;
 
 typedef struct study_plot {
@@ -82,7 +82,7 @@ void study_add_one(study *s, study_row row, double value);
 void study_add_missing(study *s, study_row row, const char *why);
 /* The row of the running experiment with these parameters (name, value, ..., NULL), or NULL. */
 const study_row *study_find(const study *s, const char *name, const char *series, ...);
-double study_median(const double *values, size_t count); /* 0 of none */
+double study_median(const double *values, size_t count);           /* 0 of none */
 double study_parameter_of(const study_row *row, const char *name); /* NAN if it has none */
 /* " (p99.9 422 ns)", or "" where the samples are too few to tell. Returns `text`. */
 #define STUDY_TAIL_TEXT 64
@@ -131,10 +131,12 @@ typedef struct study_worker {
     int code;
     struct study_crew *crew;
 } study_worker;
-/* Runs all of them for so many seconds; *took (may be NULL) is how long it was, from the start to the last one's end. */
+/* Runs all of them for so many seconds; *took (may be NULL) is how long it was, from the start to the last one's end.
+   */
 int study_run_workers(study_worker *workers, size_t count, double seconds, double *took);
 int study_over(const study_worker *worker);
-int study_processor(unsigned n); /* the number of the n-th that we may use, round and round; negative: not to be known */
+int study_processor(
+    unsigned n); /* the number of the n-th that we may use, round and round; negative: not to be known */
 /* Beyond its room: each value that was offered has the same chance to be among the samples. */
 void study_sample(study_worker *worker, double value);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Experiment 4: how old is the policy that placement acts on. Blocks stream through a small store; a scheduler turns their policies
- * over, from "goes first" to "goes last" and back, at a given rate, and those of blocks that are no longer among the newest
- * back to "goes first": so there is always one that goes first. The store's events say which block was brought down or
- * left memory, and when: its policy then is so old, and if it says "goes last" by now, the decision was made on a policy that
- * has been replaced.
+ * Experiment 4: how old is the policy that placement acts on. Blocks stream through a small store; a scheduler turns
+ * their policies over, from "goes first" to "goes last" and back, at a given rate, and those of blocks that are no
+ * longer among the newest back to "goes first": so there is always one that goes first. The store's events say which
+ * block was brought down or left memory, and when: its policy then is so old, and if it says "goes last" by now, the
+ * decision was made on a policy that has been replaced.
  */
 #include "study.h"
 
@@ -294,13 +294,14 @@ static int topology_of(int processor, const char *what)
 }
 
 enum { SAME_CORE, OTHER_CORE, OTHER_PACKAGE, UNKNOWN_PLACE, PLACES };
-static const char *const place_names[] = {"a thread of the same core", "another core", "another package", "another processor"};
+static const char *const place_names[] = {"a thread of the same core", "another core", "another package",
+                                          "another processor"};
 
 /* As the kernel tells it; a virtual machine's need not be the truth. */
 static const char *place_of(int a, int b)
 {
     const int core = topology_of(a, "core_id"), package = topology_of(a, "physical_package_id");
-    return place_names[core < 0 || package < 0                             ? UNKNOWN_PLACE
+    return place_names[core < 0 || package < 0                            ? UNKNOWN_PLACE
                        : package != topology_of(b, "physical_package_id") ? OTHER_PACKAGE
                        : core != topology_of(b, "core_id")                ? OTHER_CORE
                                                                           : SAME_CORE];
@@ -336,7 +337,8 @@ int study_coherence(study *s)
         code = i == 0 || others[i] > others[i - 1] ? line_transfer(s, others[i]) : 0;
     }
     if (s->cores < 2) {
-        study_add_missing(s, study_row_of("line_transfer", NULL, "ns"), "there is one processor: a line has nowhere to go");
+        study_add_missing(s, study_row_of("line_transfer", NULL, "ns"),
+                          "there is one processor: a line has nowhere to go");
     }
     for (size_t i = 0; code == 0 && i < sizeof rates / sizeof rates[0]; i++) {
         code = run_planes(s, rates[i]);
@@ -344,7 +346,8 @@ int study_coherence(study *s)
     return code;
 }
 
-/* "2.39 % of 11,257", or "none of 11,056 (...)": of none it is known, with 95 % confidence, that it is below 3 of them. */
+/* "2.39 % of 11,257", or "none of 11,056 (...)": of none it is known, with 95 % confidence, that it is below 3 of
+   them. */
 static const char *part_text(const study_row *row, char text[PART_TEXT])
 {
     char count[CLI_COUNT_TEXT];
@@ -352,7 +355,8 @@ static const char *part_text(const study_row *row, char text[PART_TEXT])
     if (row->p50 > 0.0) {
         (void)snprintf(text, PART_TEXT, "%.3g %% of %s", row->p50, count);
     } else {
-        (void)snprintf(text, PART_TEXT, "none of %s (95 %% sure: below %.2g %%)", count, 300.0 / (double)row->operations);
+        (void)snprintf(text, PART_TEXT, "none of %s (95 %% sure: below %.2g %%)", count,
+                       300.0 / (double)row->operations);
     }
     return text;
 }
@@ -363,8 +367,10 @@ static void say_lines(study *s)
     for (int place = 0; place < PLACES; place++) {
         const study_row *line = study_find(s, "line_transfer", place_names[place], NULL);
         if (line != NULL) {
-            study_say(s, " A cache line goes from a processor of this machine to %s in %.0f ns (a quarter of %s samples is below "
-                         "%.0f, a quarter above %.0f).",
+            study_say(s,
+                      " A cache line goes from a processor of this machine to %s in %.0f ns (a quarter of %s samples "
+                      "is below "
+                      "%.0f, a quarter above %.0f).",
                       place_names[place], line->p50, cli_count_text(line->sample_count, text), line->p25, line->p75);
         }
     }
@@ -382,15 +388,19 @@ void study_coherence_read(study *s)
     char blocks[CLI_COUNT_TEXT];
     (void)cli_count_text(MEMORY_BLOCKS, blocks);
     if (age != NULL && down != NULL && left != NULL && made != NULL) {
-        study_say(s, "At %s updates a second over %s blocks%s, the policy of a block that is brought down is %.1f ms old "
-                     "(median); %s of those blocks had been told to go last before their write ended, and %s that left memory.",
-                  cli_count_text((uint64_t)(made->p50 + 0.5), count), blocks,
-                  age->oversubscribed ? " (scheduler and source take turns on one processor)" : "", age->p50 * 1e3,
-                  part_text(down, text), part_text(left, other));
+        study_say(
+            s,
+            "At %s updates a second over %s blocks%s, the policy of a block that is brought down is %.1f ms old "
+            "(median); %s of those blocks had been told to go last before their write ended, and %s that left memory.",
+            cli_count_text((uint64_t)(made->p50 + 0.5), count), blocks,
+            age->oversubscribed ? " (scheduler and source take turns on one processor)" : "", age->p50 * 1e3,
+            part_text(down, text), part_text(left, other));
     }
     if (far != NULL) {
-        study_say(s, " Evictions that would have been made without an update on its way through a link of 10 us (simulated from the "
-                     "same ages): %s.",
+        study_say(s,
+                  " Evictions that would have been made without an update on its way through a link of 10 us "
+                  "(simulated from the "
+                  "same ages): %s.",
                   part_text(far, text));
     }
     say_lines(s);

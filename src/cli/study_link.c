@@ -118,13 +118,15 @@ static void add_counts(study *s, const traffic_link *link, uint64_t block_bytes,
     const char *why = "the kernel does not count bytes of a process here (/proc/self/io)";
     if (kernel <= 0.0 && ours > 0.0) { /* tmpfs, a network's, or what the page cache had */
         kernel = NAN;
-        why = "the kernel counts what reaches a device, and none of it did: the files lie in memory, in its cache or elsewhere";
+        why = "the kernel counts what reaches a device, and none of it did: the files lie in memory, in its cache or "
+              "elsewhere";
     }
     add_count(s, link, "requests", "requests/block", block_bytes, blocks, (b->requests - a->requests) / n, NULL);
     add_count(s, link, "kernel_bytes", "bytes/block", block_bytes, blocks, kernel / n, why);
-    add_count(s, link, "balance", "% that the kernel counts above the ledger", block_bytes, blocks, 100.0 * (kernel - ours) / ours, why);
-    add_count(s, link, "balance_bytes", "bytes of all blocks that the kernel counts above the ledger", block_bytes, blocks,
-              kernel - ours, why);
+    add_count(s, link, "balance", "% that the kernel counts above the ledger", block_bytes, blocks,
+              100.0 * (kernel - ours) / ours, why);
+    add_count(s, link, "balance_bytes", "bytes of all blocks that the kernel counts above the ledger", block_bytes,
+              blocks, kernel - ours, why);
     add_count(s, link, "calls", "read or write calls/block", block_bytes, blocks,
               (b->calls - a->calls - own_calls(link->writes)) / n,
               "the kernel does not count calls of a process here (/proc/self/io)");
@@ -186,7 +188,8 @@ static int count_tier(study *s, const char *tier, int engine, uint64_t block_byt
 
 /* ---- Computed ---- */
 
-/* Bytes on the wire for one block, and what moves it; docs/study.md has the formulas, their sources and what they leave aside. */
+/* Bytes on the wire for one block, and what moves it; docs/study.md has the formulas, their sources and what they
+   leave aside. */
 typedef struct wire {
     const char *name;
     double (*bytes)(double payload);
@@ -195,10 +198,14 @@ typedef struct wire {
 
 static double pieces(double payload, double piece) { return ceil(payload / piece); }
 
-/* PCI Express 5.0: framing with the sequence number 4, LCRC 4, and a header: 16 with a 64-bit address (memory writes and read
-   requests), 12 (completions, which bring what was read). Payloads of at most 256 bytes, requests for at most 512. */
+/* PCI Express 5.0: framing with the sequence number 4, LCRC 4, and a header: 16 with a 64-bit address (memory writes
+   and read requests), 12 (completions, which bring what was read). Payloads of at most 256 bytes, requests for at
+   most 512. */
 enum { PCIE_WRITE = 24, PCIE_REQUEST = 24, PCIE_COMPLETION = 20 };
-static double pcie_bytes(double payload) { return payload + pieces(payload, 256) * PCIE_WRITE; }
+static double pcie_bytes(double payload)
+{
+    return payload + pieces(payload, 256) * PCIE_WRITE;
+}
 static double pcie_transactions(double payload) { return pieces(payload, 256); }
 static double pcie_read_bytes(double bytes)
 {
@@ -207,14 +214,15 @@ static double pcie_read_bytes(double bytes)
 /* CXL 3.x: 256-byte flits carry 15 slots; a write of 64 bytes is one slot of header and four of data. */
 static double cxl_bytes(double payload) { return pieces(pieces(payload, 64) * 5, 15) * 256; }
 static double cxl_transactions(double payload) { return pieces(payload, 64); }
-/* NVM Express, a read of at most 1 MiB: a doorbell of 4 bytes rings, the device reads the command of 64 and a list of 8
-   bytes a page of 4096 but the first (where there are more than two), writes the data, the completion of 16 and an interrupt of 4,
-   and a second doorbell says that the completion was seen. */
+/* NVM Express, a read of at most 1 MiB: a doorbell of 4 bytes rings, the device reads the command of 64 and a list of
+   8 bytes a page of 4096 but the first (where there are more than two), writes the data, the completion of 16 and an
+   interrupt of 4, and a second doorbell says that the completion was seen. */
 static double nvme_commands(double payload) { return pieces(payload, 1048576); }
 static double nvme_command_bytes(double payload)
 {
     const double pages = pieces(payload, 4096), list = pages > 2 ? 8 * (pages - 1) : 0;
-    return pcie_bytes(payload) + pcie_read_bytes(64) + pcie_read_bytes(list) + 2 * pcie_bytes(4) + pcie_bytes(16) + pcie_bytes(4);
+    return pcie_bytes(payload) + pcie_read_bytes(64) + pcie_read_bytes(list) + 2 * pcie_bytes(4) + pcie_bytes(16) +
+           pcie_bytes(4);
 }
 static double nvme_bytes(double payload)
 {
@@ -274,8 +282,8 @@ static const study_row *disk_put(const study *s, const char *name, double block_
 /* What a file system adds of its own, a page or two, is not held against a row of few blocks. */
 static int agree(const study *s, const study_row *balance)
 {
-    const study_row *bytes = study_find(s, "balance_bytes", balance->series, "block_bytes", study_parameter_of(balance, "block_bytes"),
-                                        NULL);
+    const study_row *bytes = study_find(s, "balance_bytes", balance->series, "block_bytes",
+                                        study_parameter_of(balance, "block_bytes"), NULL);
     return fabs(balance->p50) <= 0.1 || (bytes != NULL && fabs(bytes->p50) <= 8192.0);
 }
 
@@ -296,8 +304,10 @@ static void say_balance(study *s)
         study_say(s, "No balance: the kernel counted nothing here that the ledger could be held against.");
         return;
     }
-    study_say(s, "Balance: in %zu row%s the kernel counted bytes too; it is farthest from the ledger with %+.3f %% (%s, %.0f bytes "
-                 "a block): the accounts %s.",
+    study_say(s,
+              "Balance: in %zu row%s the kernel counted bytes too; it is farthest from the ledger with %+.3f %% (%s, "
+              "%.0f bytes "
+              "a block): the accounts %s.",
               count, count == 1 ? "" : "s", worst->p50, worst->series, study_parameter_of(worst, "block_bytes"),
               apart == 0 ? "agree" : "DO NOT AGREE");
 }

@@ -57,7 +57,8 @@ static void look_up(study_worker *worker)
 {
     const lookups *l = worker->context;
     kvo_answer answers[CHAIN];
-    size_t piece = l->pieces / l->threads * worker->index; /* far apart: nobody runs on lines that another just brought */
+    size_t piece =
+        l->pieces / l->threads * worker->index; /* far apart: nobody runs on lines that another just brought */
     while (!study_over(worker) && worker->code == 0) {
         uint64_t found = 0;
         for (int i = 0; i < 64; i++) {
@@ -414,22 +415,29 @@ void study_lookup_read(study *s)
     large = large != NULL ? large : study_find(s, "match", NULL, "blocks", 1e6, "batch", 128.0, "threads", 1.0, NULL);
     const double blocks = large != NULL ? study_parameter_of(large, "blocks") : NAN;
     const study_row *one = study_find(s, "match", NULL, "blocks", blocks, "batch", 1.0, "threads", 1.0, NULL);
-    const study_row *all = study_find(s, "match", NULL, "blocks", blocks, "batch", 128.0, "threads", (double)s->cores, NULL);
+    const study_row *all =
+        study_find(s, "match", NULL, "blocks", blocks, "batch", 128.0, "threads", (double)s->cores, NULL);
     if (small != NULL && large != NULL && one != NULL) {
-        study_say(s, "One thread looks up %.1f million names a second among 100,000 blocks and %.1f million among %s, in "
-                     "batches of 128; one name a call is %.1f million. ",
+        study_say(s,
+                  "One thread looks up %.1f million names a second among 100,000 blocks and %.1f million among %s, in "
+                  "batches of 128; one name a call is %.1f million. ",
                   small->p50 / 1e6, large->p50 / 1e6, cli_count_text((uint64_t)blocks, count), one->p50 / 1e6);
     }
     if (small != NULL && all != NULL && all != large) {
-        study_say(s, "%u threads on as many processors look up %.1f million in batches of 128. ", s->cores, all->p50 / 1e6);
+        study_say(s, "%u threads on as many processors look up %.1f million in batches of 128. ", s->cores,
+                  all->p50 / 1e6);
     }
-    const study_row *lines = study_find(s, "lines", "kvo_exists", NULL), *batched = study_find(s, "lines", "kvo_match", NULL);
+    const study_row *lines = study_find(s, "lines", "kvo_exists", NULL),
+                    *batched = study_find(s, "lines", "kvo_match", NULL);
     if (lines != NULL && batched != NULL) {
-        study_say(s, "A single look-up brings %.1f cache lines (%.0f bytes) that a first-level cache did not have, a name in a "
-                     "batch of 128 %.1f",
-                  lines->p50, 64.0 * lines->p50, batched->p50);
+        study_say(
+            s,
+            "A single look-up brings %.1f cache lines (%.0f bytes) that a first-level cache did not have, a name in a "
+            "batch of 128 %.1f",
+            lines->p50, 64.0 * lines->p50, batched->p50);
         if (large != NULL) {
-            study_say(s, ": at that rate one thread moves %.1f GB/s of control state", large->p50 * batched->p50 * 64.0 / 1e9);
+            study_say(s, ": at that rate one thread moves %.1f GB/s of control state",
+                      large->p50 * batched->p50 * 64.0 / 1e9);
         }
         study_say(s, ". ");
     }

@@ -33,7 +33,10 @@ typedef struct drawing {
     int hollow; /* there is a point of more threads than processors */
 } drawing;
 
-static int is_bytes(const char *unit) { return strncmp(unit, "bytes", 5) == 0; }
+static int is_bytes(const char *unit)
+{
+    return strncmp(unit, "bytes", 5) == 0;
+}
 
 static int belongs(const drawing *d, const study_row *row)
 {
@@ -138,7 +141,10 @@ static double part(const axis *a, double value)
     return a->log ? log(value / a->least) / log(a->most / a->least) : (value - a->least) / (a->most - a->least);
 }
 
-static double x_at(const drawing *d, double value) { return LEFT + INSET + part(&d->x, value) * (WIDTH - LEFT - RIGHT - 2 * INSET); }
+static double x_at(const drawing *d, double value)
+{
+    return LEFT + INSET + part(&d->x, value) * (WIDTH - LEFT - RIGHT - 2 * INSET);
+}
 static double y_at(const drawing *d, double value)
 {
     return HEIGHT - BOTTOM - part(&d->y, value) * (HEIGHT - TOP - BOTTOM);
@@ -152,12 +158,16 @@ static void tick_y(const drawing *d, double value)
             study_number_text(value, d->unit, text));
 }
 
-static int is_bytes_parameter(const drawing *d) { return strstr(d->plot->x, "bytes") != NULL; }
+static int is_bytes_parameter(const drawing *d)
+{
+    return strstr(d->plot->x, "bytes") != NULL;
+}
 
 static void tick_x(const drawing *d, double value)
 {
     char text[STUDY_NUMBER_TEXT];
-    fprintf(d->file, "<line class=axis x1=%.1f x2=%.1f y1=%.1f y2=%.1f /><text x=%.1f y=%.1f text-anchor=middle>%s</text>\n",
+    fprintf(d->file,
+            "<line class=axis x1=%.1f x2=%.1f y1=%.1f y2=%.1f /><text x=%.1f y=%.1f text-anchor=middle>%s</text>\n",
             x_at(d, value), x_at(d, value), HEIGHT - BOTTOM, HEIGHT - BOTTOM + 4, x_at(d, value), HEIGHT - BOTTOM + 18,
             study_number_text(value, is_bytes_parameter(d) ? "bytes" : "", text));
 }
@@ -200,7 +210,8 @@ static void draw_axes(const drawing *d)
     }
     fprintf(d->file, "<line class=axis x1=%.1f x2=%.1f y1=%.1f y2=%.1f />\n", LEFT, WIDTH - RIGHT, HEIGHT - BOTTOM,
             HEIGHT - BOTTOM);
-    fprintf(d->file, "<text x=12 y=%.1f text-anchor=middle transform=\"rotate(-90 12 %.1f)\">%s</text>\n", middle, middle, y_words(d));
+    fprintf(d->file, "<text x=12 y=%.1f text-anchor=middle transform=\"rotate(-90 12 %.1f)\">%s</text>\n", middle,
+            middle, y_words(d));
     double free_from = -100.0;
     for (size_t i = 0; i < d->result->row_count; i++) { /* where there are points */
         const study_row *row = &d->result->rows[i];
@@ -209,7 +220,8 @@ static void draw_axes(const drawing *d)
         if (isnan(value)) {
             continue;
         }
-        const double half = 3.6 * (double)strlen(study_number_text(value, is_bytes_parameter(d) ? "bytes" : "", text)) + 3.0;
+        const double half =
+            3.6 * (double)strlen(study_number_text(value, is_bytes_parameter(d) ? "bytes" : "", text)) + 3.0;
         if (x_at(d, value) - half > free_from) {
             tick_x(d, value);
             free_from = x_at(d, value) + half;
@@ -239,17 +251,20 @@ static void draw_point(const drawing *d, size_t line, const study_row *row)
         fprintf(d->file, "<line class=tail x1=%.1f x2=%.1f y1=%.1f y2=%.1f />", x - 4, x + 4, y_at(d, row->p999),
                 y_at(d, row->p999));
     }
-    fprintf(d->file, "<circle%s cx=%.1f cy=%.1f r=3.5><title>%s</title></circle>\n", row->oversubscribed ? " class=hollow" : "", x,
-            y_at(d, row->p50), study_number_text(row->p50, row->unit, text));
+    fprintf(d->file, "<circle%s cx=%.1f cy=%.1f r=3.5><title>%s</title></circle>\n",
+            row->oversubscribed ? " class=hollow" : "", x, y_at(d, row->p50),
+            study_number_text(row->p50, row->unit, text));
 }
 
 static void draw_line(drawing *d, size_t line)
 {
-    fprintf(d->file, "<g class=s%zu><polyline%s points=\"", line % STUDY_COLOURS, line < STUDY_COLOURS ? "" : " class=dashed");
+    fprintf(d->file, "<g class=s%zu><polyline%s points=\"", line % STUDY_COLOURS,
+            line < STUDY_COLOURS ? "" : " class=dashed");
     for (size_t i = 0; i < d->result->row_count; i++) {
         const study_row *row = &d->result->rows[i];
         if (belongs(d, row) && line_of(d, row) == line) {
-            fprintf(d->file, "%.1f,%.1f ", x_at(d, study_parameter_of(row, d->plot->x)) + beside(d, line), y_at(d, row->p50));
+            fprintf(d->file, "%.1f,%.1f ", x_at(d, study_parameter_of(row, d->plot->x)) + beside(d, line),
+                    y_at(d, row->p50));
         }
     }
     fputs("\" />\n", d->file);
@@ -279,7 +294,8 @@ static void draw_legend(const drawing *d)
         }
         fputs("</span> ", d->file);
     }
-    fputs(d->hollow ? "<span>hollow dots: more threads than processors, which take turns</span></p>\n" : "</p>\n", d->file);
+    fputs(d->hollow ? "<span>hollow dots: more threads than processors, which take turns</span></p>\n" : "</p>\n",
+          d->file);
 }
 
 void study_plot_write(FILE *file, const study_plot *plot, const struct study_result *result)

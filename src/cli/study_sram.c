@@ -30,7 +30,8 @@ typedef struct stream {
     kvo_segment *segments;
     cli_reuse reuse;
     uint64_t references, requests; /* of the trace that were replayed */
-    uint64_t resident[KVO_TIERS_MAX], walked[KVO_TIERS_MAX]; /* blocks by tier at the end: as the store says, as a walk finds */
+    uint64_t resident[KVO_TIERS_MAX],
+        walked[KVO_TIERS_MAX]; /* blocks by tier at the end: as the store says, as a walk finds */
 } stream;
 
 static void touch_all(stream *t, size_t first, size_t end)
@@ -185,7 +186,8 @@ static void add_served(study *s, const cli_reuse *r)
             study_row row = study_row_of("served", kept[i].name, "% of accesses");
             study_parameter_add(&row, "cache_bytes", (double)((uint64_t)1 << log));
             row.operations = r->access_count;
-            study_add_one(s, row, 100.0 * (double)cli_reuse_served(r, log - kept[i].log_bytes) / (double)r->access_count);
+            study_add_one(s, row,
+                          100.0 * (double)cli_reuse_served(r, log - kept[i].log_bytes) / (double)r->access_count);
         }
     }
     study_row row = study_row_of("first_accesses", NULL, "% of accesses");
@@ -277,7 +279,8 @@ static void say_trace(study *s)
     }
     study_say(s, "On %s", name);
     if (part != NULL && part->operations < s->loaded.count) {
-        study_say(s, " (the first %s of %s requests)", cli_count_text(part->operations, done), cli_count_text(s->loaded.count, all));
+        study_say(s, " (the first %s of %s requests)", cli_count_text(part->operations, done),
+                  cli_count_text(s->loaded.count, all));
     }
 }
 
@@ -296,8 +299,10 @@ static void say_accounts(study *s)
         }
         same = same && strcmp(text[i][0], text[i][1]) == 0;
     }
-    study_say(s, " Balance at the end: the store counts %s blocks in memory and %s on disk, a walk over all of them finds %s and %s: "
-                 "the accounts %s.",
+    study_say(s,
+              " Balance at the end: the store counts %s blocks in memory and %s on disk, a walk over all of them finds "
+              "%s and %s: "
+              "the accounts %s.",
               text[0][0], text[1][0], text[0][1], text[1][1], same ? "agree" : "DO NOT AGREE");
 }
 
@@ -317,11 +322,13 @@ void study_sram_read(study *s)
     const study_row *first = study_find(s, "first_accesses", NULL, NULL);
     if (a != NULL && b != NULL && c != NULL && first != NULL) {
         say_trace(s);
-        study_say(s, ", a cache of 64 KiB serves %.1f %% of the accesses to whole records and 1 MiB %.1f %%; with a "
-                     "record of 16 bytes 64 KiB serve %.1f %%. No cache serves the %.1f %% that are a block's first. The scan "
-                     "for victims is not among the accesses: it reads the whole table in order, once a batch, and would "
-                     "have to go past such a cache.",
-                  a->p50, b->p50, c->p50, first->p50);
+        study_say(
+            s,
+            ", a cache of 64 KiB serves %.1f %% of the accesses to whole records and 1 MiB %.1f %%; with a "
+            "record of 16 bytes 64 KiB serve %.1f %%. No cache serves the %.1f %% that are a block's first. The scan "
+            "for victims is not among the accesses: it reads the whole table in order, once a batch, and would "
+            "have to go past such a cache.",
+            a->p50, b->p50, c->p50, first->p50);
     }
     say_accounts(s);
 }

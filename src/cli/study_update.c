@@ -255,7 +255,10 @@ static uint64_t mover_step(tables *t, size_t i)
 #define STEPS 32 /* of one sample: short against the clock otherwise */
 
 /* One of so many, without a division. */
-static size_t draw_below(uint64_t draw, size_t count) { return (size_t)((draw >> 32) * count >> 32); }
+static size_t draw_below(uint64_t draw, size_t count)
+{
+    return (size_t)((draw >> 32) * count >> 32);
+}
 
 static void work_on_tables(study_worker *worker)
 {
@@ -301,7 +304,8 @@ static int time_form(tables *t, form f, unsigned schedulers, unsigned movers, do
     return code;
 }
 
-static study_row form_row(const study *s, const tables *t, const char *name, form f, unsigned schedulers, unsigned movers)
+static study_row form_row(const study *s, const tables *t, const char *name, form f, unsigned schedulers,
+                          unsigned movers)
 {
     study_row row = study_row_of(name, form_names[f], "ns");
     row.oversubscribed = schedulers + movers > s->cores;
@@ -329,7 +333,8 @@ static int time_forms(study *s, tables *t, unsigned schedulers, unsigned movers)
             free(times[f].all.values);
             continue;
         }
-        study_row row = form_row(s, t, t->set == HOT ? "table_update_hot" : "table_update", (form)f, schedulers, movers);
+        study_row row =
+            form_row(s, t, t->set == HOT ? "table_update_hot" : "table_update", (form)f, schedulers, movers);
         row.operations = times[f].all.operations;
         study_add(s, row, times[f].all.values, times[f].all.count);
         double *medians = cli_alloc(rounds, sizeof *medians);
@@ -425,16 +430,19 @@ static int compare_rounds(const study_row *a, const study_row *b)
 static void say_which(study *s, const study_row *rounds[FORMS])
 {
     const int split = compare_rounds(rounds[FUSED], rounds[SPLIT]);
-    const int packed = compare_rounds(rounds[PACKED], rounds[FUSED]), both = compare_rounds(rounds[PACKED], rounds[SPLIT]);
+    const int packed = compare_rounds(rounds[PACKED], rounds[FUSED]),
+              both = compare_rounds(rounds[PACKED], rounds[SPLIT]);
     study_say(s, "Over %zu rounds ", rounds[FUSED]->sample_count);
-    study_say(s, "%s, ", split < 0   ? "one line beats two"
-                         : split > 0 ? "two lines beat one"
-                                     : "one line and two overlap, so neither beats the other");
-    study_say(s, "and packed words %s. ", packed < 0 && both < 0   ? "beat both"
-                                          : packed > 0 && both > 0 ? "are slower than both"
-                                          : packed < 0             ? "beat one line, not two"
-                                          : packed > 0             ? "are slower than one line, not than two"
-                                                                   : "are not to be told from one line");
+    study_say(s, "%s, ",
+              split < 0   ? "one line beats two"
+              : split > 0 ? "two lines beat one"
+                          : "one line and two overlap, so neither beats the other");
+    study_say(s, "and packed words %s. ",
+              packed < 0 && both < 0   ? "beat both"
+              : packed > 0 && both > 0 ? "are slower than both"
+              : packed < 0             ? "beat one line, not two"
+              : packed > 0             ? "are slower than one line, not than two"
+                                       : "are not to be told from one line");
 }
 
 static void say_set(study *s, const char *update, const char *round, unsigned schedulers, double set)
@@ -442,21 +450,26 @@ static void say_set(study *s, const char *update, const char *round, unsigned sc
     const study_row *forms[FORMS], *rounds[FORMS];
     char count[CLI_COUNT_TEXT];
     for (int f = 0; f < FORMS; f++) {
-        forms[f] = study_find(s, update, form_names[f], "schedulers", (double)schedulers, "movers", 1.0, "blocks", set, NULL);
-        rounds[f] = study_find(s, round, form_names[f], "schedulers", (double)schedulers, "movers", 1.0, "blocks", set, NULL);
+        forms[f] =
+            study_find(s, update, form_names[f], "schedulers", (double)schedulers, "movers", 1.0, "blocks", set, NULL);
+        rounds[f] =
+            study_find(s, round, form_names[f], "schedulers", (double)schedulers, "movers", 1.0, "blocks", set, NULL);
         if (forms[f] == NULL || rounds[f] == NULL) {
             return;
         }
     }
-    study_say(s, "%u scheduler%s and a mover on the same %s blocks%s: an update of a bare table takes %.1f ns where a block's policy "
-                 "and mechanism share a line, %.1f ns where each has a line of its own, %.1f ns where words are packed eight to a "
-                 "line, and %.1f ns behind one lock",
+    study_say(s,
+              "%u scheduler%s and a mover on the same %s blocks%s: an update of a bare table takes %.1f ns where a "
+              "block's policy "
+              "and mechanism share a line, %.1f ns where each has a line of its own, %.1f ns where words are packed "
+              "eight to a "
+              "line, and %.1f ns behind one lock",
               schedulers, schedulers == 1 ? "" : "s", cli_count_text((uint64_t)set, count),
-              forms[FUSED]->oversubscribed ? ", which take turns on one processor" : "", forms[FUSED]->p50, forms[SPLIT]->p50,
-              forms[PACKED]->p50, forms[LOCKED]->p50);
+              forms[FUSED]->oversubscribed ? ", which take turns on one processor" : "", forms[FUSED]->p50,
+              forms[SPLIT]->p50, forms[PACKED]->p50, forms[LOCKED]->p50);
     if (!isnan(forms[LOCKED]->p999)) {
-        study_say(s, " (p99.9, of means of %d updates: %.0f, %.0f, %.0f and %.0f ns)", STEPS, forms[FUSED]->p999, forms[SPLIT]->p999,
-                  forms[PACKED]->p999, forms[LOCKED]->p999);
+        study_say(s, " (p99.9, of means of %d updates: %.0f, %.0f, %.0f and %.0f ns)", STEPS, forms[FUSED]->p999,
+                  forms[SPLIT]->p999, forms[PACKED]->p999, forms[LOCKED]->p999);
     }
     study_say(s, ". ");
     say_which(s, rounds);
@@ -473,8 +486,10 @@ void study_update_read(study *s)
         schedulers = study_more_threads(s, schedulers);
     }
     if (alone != NULL && moved != NULL) {
-        study_say(s, "A call that sets one policy takes %.0f ns%s with one scheduler, and %.0f ns%s while the mover brings blocks "
-                     "down and another thread puts new ones%s. ",
+        study_say(s,
+                  "A call that sets one policy takes %.0f ns%s with one scheduler, and %.0f ns%s while the mover "
+                  "brings blocks "
+                  "down and another thread puts new ones%s. ",
                   alone->p50, study_tail(alone, one), moved->p50, study_tail(moved, two),
                   moved->oversubscribed ? ", more threads than processors" : "");
     }
@@ -483,7 +498,9 @@ void study_update_read(study *s)
     if (step != NULL) {
         study_say(s, "Of each update of a bare table, %.1f ns are the draw of its block. ", step->p50);
     }
-    study_say(s, "Where there are more threads than processors (%u here) they take turns: p99.9 then is the length of a turn, not "
-                 "the cost of an update.",
+    study_say(s,
+              "Where there are more threads than processors (%u here) they take turns: p99.9 then is the length of a "
+              "turn, not "
+              "the cost of an update.",
               s->cores);
 }

@@ -47,8 +47,8 @@ static uint64_t compare(uint64_t seed, uint64_t keys, unsigned shape)
         stack_touch(s, key);
     }
     if (r.access_count != ACCESSES || r.first_count != s->first) {
-        fail_msg("seed %llu: %llu first accesses, not %llu", (unsigned long long)seed, (unsigned long long)r.first_count,
-                 (unsigned long long)s->first);
+        fail_msg("seed %llu: %llu first accesses, not %llu", (unsigned long long)seed,
+                 (unsigned long long)r.first_count, (unsigned long long)s->first);
     }
     for (unsigned log = 0; log < CLI_REUSE_LOGS; log++) {
         if (cli_reuse_served(&r, log) != s->served[log]) {
