@@ -57,7 +57,9 @@ static void remove_all(void)
         char path[sizeof work_directory + 1 + sizeof entry->d_name];
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
             (void)snprintf(path, sizeof path, "%s/%s", work_directory, entry->d_name);
-            remove_flat(path);
+            if (unlink(path) != 0) {
+                remove_flat(path);
+            }
         }
     }
     if (directory != NULL) {

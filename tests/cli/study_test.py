@@ -10,9 +10,11 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 from harness import KVONCE, kvonce, main
 
@@ -201,6 +203,31 @@ def test_a_cache_too_small_serves_less(folder):
     accesses = count + 2 * 2 * count
     assert math.isclose(served[16384], 100 * 2 * count / accesses)      # 256 records: only the gets
     assert math.isclose(served[32768], 100 * 4 * count / accesses)      # 512 records: all but the first
+
+
+def test_a_study_that_is_stopped_leaves_nothing_and_nobody(folder):
+    """At its longest wait: a child counts for it. One that only writes and sleeps will do."""
+    child, place = folder / "valgrind", folder / "place"
+    place.mkdir()
+    child.write_text("#!/bin/sh\nfor i; do case $i in --callgrind-out-file=*) echo $$ >${i#*=};; esac; done\nexec sleep 300\n")
+    child.chmod(0o755)
+    environment = dict(os.environ, PATH="%s:%s" % (folder, os.environ["PATH"]))
+    running = subprocess.Popen([KVONCE, "study", "--tiny", "--only", "lookup", "--dir", place], env=environment,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    for _ in range(2400):
+        found = [path for path in place.glob("*/callgrind.out") if path.read_text().endswith("\n")]
+        if found or running.poll() is not None:
+            break
+        time.sleep(0.05)
+    pid = int(found[0].read_text())
+    running.send_signal(signal.SIGTERM)
+    said = running.communicate(timeout=120)[1]
+    assert (running.returncode, os.listdir(place)) == (130, []), (running.returncode, os.listdir(place), said)
+    try:
+        os.kill(pid, 0)
+        assert False, "the child runs on"
+    except ProcessLookupError:
+        pass
 
 
 class Page(html.parser.HTMLParser):
