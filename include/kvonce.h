@@ -836,7 +836,8 @@ typedef struct kvo_stat {
     uint32_t unclean_tiers;     /* at open: present ones that were not closed in order */
 } kvo_stat;
 #define KVO_STAT_INIT \
-    {sizeof(kvo_stat), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+    {sizeof(kvo_stat), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+                       0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 /* Counters are exact at rest and may be a moment apart under load. Control. */
 KVO_API int kvo_stat_store(kvo_store *store, kvo_stat *stat);
@@ -939,7 +940,8 @@ typedef struct kvo_verify_result {
 } kvo_verify_result;
 /*
  * Reads every slot of every disk tier and checks header, payload and padding, and that both copies of
- * the spaces are whole. Changes nothing. For a store opened READ_ONLY, where no slot changes meanwhile; KVO_E_STATE otherwise. Data.
+ * the spaces are whole. Changes nothing. For a store opened READ_ONLY, where no slot changes meanwhile;
+ * KVO_E_STATE otherwise. Data.
  */
 KVO_API int kvo_verify(kvo_store *store, void (*on_bad)(void *context, const kvo_bad_slot *bad),
                        void *context, kvo_verify_result *result);

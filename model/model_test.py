@@ -85,7 +85,8 @@ def verify(words, where, memory_mib=1000, depth=20000):
     if status != 0 or re.search("error", out, re.I):
         raise Failure("spin -a %s:\n%s" % (" ".join(options), out))
     # COLLAPSE: states are compressed without loss.
-    status, out = run(["gcc", "-w", "-O0", "-DSAFETY", "-DCOLLAPSE", "-DMEMLIM=%d" % memory_mib, "-o", "pan", "pan.c"], where)
+    flags = ["-w", "-O0", "-DSAFETY", "-DCOLLAPSE", "-DMEMLIM=%d" % memory_mib]
+    status, out = run(["gcc", *flags, "-o", "pan", "pan.c"], where)
     if status != 0:
         raise Failure("gcc: %s" % out)
     return run(["./pan", "-m%d" % depth], where)[1]

@@ -132,7 +132,8 @@ def report(files, named):
     sums["all"] = [sum(column) for column in zip(*sums.values())]
     for folder, (taken, total) in sums.items():
         print("%-14s %5d of %5d branches %5.1f %%" % (folder, taken, total, percent(taken, total)))
-    print("%d lines have a branch that was not taken: %d where no call and no fault does, %d races, %d rare, %d not listed"
+    print("%d lines have a branch that was not taken: %d where no call and no fault does, %d races, %d rare, "
+          "%d not listed"
           % (sum(left.values()), left["never"], left["race"], left["rare"], left["not listed"]))
     return min(percent(*pair) for pair in sums.values())
 

@@ -54,7 +54,8 @@ def spaces(folder, ident):
             continue
         version, which = struct.unpack_from("<II", page, 8)
         sequence, count, checksum = struct.unpack_from("<QQQ", page, 32)
-        if (version, which) == (1, 1) and COUNT_MAX >= sequence > best and xxhash.xxh3_64_intdigest(rest[:count]) == checksum:
+        if (version, which) == (1, 1) and COUNT_MAX >= sequence > best and \
+                xxhash.xxh3_64_intdigest(rest[:count]) == checksum:
             best, content = sequence, rest[:count]
     found = {}
     while content:
@@ -77,8 +78,8 @@ def block(page, place, stride, ident):
         return "header checksum"
     if slot != place or owner != ident or page[:8] != SLOT:
         return "header of another place or store"
-    if not 16 <= name_bytes <= 64 or size == 0 or size != stored or 1 + -(-size // PAGE) > stride or own_stride != stride \
-            or number > COUNT_MAX:
+    if not 16 <= name_bytes <= 64 or size == 0 or size != stored or 1 + -(-size // PAGE) > stride \
+            or own_stride != stride or number > COUNT_MAX:
         return "header contents"
     if key != (xxhash.xxh3_64_intdigest(name, seed) or 1):
         return "key hash"

@@ -208,7 +208,8 @@ static int look_at_context(kvo_llama *kv, kvo_error *error)
                     "each sequence of this context has a cache of its own: set kv_unified, or n_seq_max to 1");
     kv->scratch = sized && kv->sequences > 1 ? (int32_t)kv->sequences - 1 : -1;
     if (kv->scratch >= 0 && kv->f.memory_seq_pos_max(kv->memory, kv->scratch) >= 0)
-        return fail(error, KVO_E_STATE, "the last sequence id holds tokens: it is the adapter's, raise n_seq_max by one");
+        return fail(error, KVO_E_STATE,
+                    "the last sequence id holds tokens: it is the adapter's, raise n_seq_max by one");
     kv->told = model != NULL && kv->f.model_n_swa != NULL && kv->f.model_is_recurrent != NULL &&
                kv->f.model_is_hybrid != NULL;
     kv->positions = sized ? kv->f.n_ctx_seq(kv->context) : UINT32_MAX;

@@ -28,8 +28,9 @@
  *   model's layout in a store writes its description there, some pages.
  *
  * What is not: sequences that hold more than their tokens say (embeddings of images, tokens put in
- * by a self-extending or shifting context, the decoder's side of a model with an encoder) must not be saved. Recurrent and hybrid models, and
- * caches with several streams, are refused (KVO_E_UNSUPPORTED).
+ * by a self-extending or shifting context, the decoder's side of a model with an encoder) must not
+ * be saved. Recurrent and hybrid models, and caches with several streams, are refused
+ * (KVO_E_UNSUPPORTED).
  *
  * Conventions: as in kvonce.h. One adapter belongs to one context, and is called from the thread
  * that decodes, never during a decode: llama.cpp's own calls are not safe otherwise. Adapters of
@@ -176,7 +177,8 @@ KVO_API int kvo_llama_open(kvo_store *store, struct llama_context *context, cons
 /*
  * Waits up to deadline_ns until what was saved is on disk (unless KVO_LLAMA_MEMORY_ONLY), and frees the
  * adapter in any case; the context stays as it is. A device that does not answer costs up to 10 s more. KVO_SHORT:
- * not all of it got there; the store still holds it. NULL is allowed. Before kvo_close() of the store, and before the context is freed. Data.
+ * not all of it got there; the store still holds it. NULL is allowed. Before kvo_close() of the store, and before
+ * the context is freed. Data.
  */
 KVO_API int kvo_llama_close(kvo_llama *llama, uint64_t deadline_ns);
 
@@ -211,8 +213,8 @@ KVO_API const char *kvo_llama_why_text(int why);
  * the context is usable and the other sequences are as they were. sequence: 0 .. n_seq_max - 1, without the
  * adapter's own. token_count: 0 .. 2^31 - 1. Holds a buffer of the size of what it restores during the
  * call, two where whole sequences are exported; up to 64 MiB of each are kept for the next; without memory for them
- * nothing is restored. KVO_OK, KVO_E_ARGUMENT, KVO_E_RANGE. KVO_E_FORKED, KVO_E_STATE: as the store's calls; nothing was
- * touched. Data.
+ * nothing is restored. KVO_OK, KVO_E_ARGUMENT, KVO_E_RANGE. KVO_E_FORKED, KVO_E_STATE: as the store's calls; nothing
+ * was touched. Data.
  */
 KVO_API int kvo_llama_restore(kvo_llama *llama, int32_t sequence, const int32_t *tokens, size_t token_count,
                               size_t *restored, int *why);

@@ -211,9 +211,12 @@ static void print_table(const audit *a)
         printf("%s slot headers are damaged: kvonce verify names them\n", cli_count_text(a->store.damaged_slots, text));
     }
     if (a->store.unclean_tiers != 0) {
-        puts("it was not closed in order: the ledger is as of its last write-out, and the difference is not to be known");
+        puts("it was not closed in order: the ledger is as of its last write-out, "
+             "and the difference is not to be known");
     }
-    puts(a->verdict == AUDIT_DIFFERS ? "not balanced" : a->verdict == AUDIT_OPEN ? "balanced but for that" : "balanced");
+    puts(a->verdict == AUDIT_DIFFERS ? "not balanced"
+         : a->verdict == AUDIT_OPEN  ? "balanced but for that"
+                                     : "balanced");
 }
 
 static const cli_command audit_command = {

@@ -201,7 +201,12 @@ bool ledger_settle(ledger *l, unsigned account, ledger_balance found, uint64_t r
 /* ---- encoded: magic, counts, totals, accounts with counters, rows; all little-endian ---- */
 
 static const char magic[8] = "KVOLEDG1";
-enum { TENANTS_MAX = 4096, ROW_BYTES = 24, ACCOUNT_BYTES = 16 + 8 * LEDGER_COUNTERS, HEAD_BYTES = 24 + 8 * LEDGER_TOTALS };
+enum {
+    TENANTS_MAX = 4096,
+    ROW_BYTES = 24,
+    ACCOUNT_BYTES = 16 + 8 * LEDGER_COUNTERS,
+    HEAD_BYTES = 24 + 8 * LEDGER_TOTALS
+};
 
 static void put32(uint8_t **at, uint32_t v)
 {

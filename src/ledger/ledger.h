@@ -16,7 +16,12 @@
 #define LEDGER_ACCOUNTS_MAX 8u
 
 /* LEDGER_LEFT: copies that are gone from the tier, which moves no byte. */
-typedef enum ledger_direction { LEDGER_READ = 0, LEDGER_WRITE = 1, LEDGER_LEFT = 2, LEDGER_DIRECTIONS } ledger_direction;
+typedef enum ledger_direction {
+    LEDGER_READ = 0,
+    LEDGER_WRITE = 1,
+    LEDGER_LEFT = 2,
+    LEDGER_DIRECTIONS
+} ledger_direction;
 
 typedef enum ledger_counter {
     LEDGER_HITS,

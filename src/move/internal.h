@@ -54,7 +54,7 @@ struct move_engine {
     move_stream *idle;
     uint32_t stream_count;
     bool refused;                /* the kernel does not register staging */
-    int no_uring;                /* the errno value with which there was no io_uring to be had, and threads were taken */
+    int no_uring;                /* the errno value with which no io_uring was to be had, and threads were taken */
     _Atomic uint32_t registered; /* streams with which it is; read without the lock */
     _Atomic int broken;          /* the errno value with which a stream failed for good: there are no new ones */
     void *own;                   /* the engine's */

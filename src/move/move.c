@@ -117,7 +117,8 @@ void move_broke(move_engine *e, int error)
 {
     int none = 0;
     if (atomic_compare_exchange_strong(&e->broken, &none, error))
-        move_log(e, "io_uring stopped working (%s); from now on each caller's thread does its own I/O", strerror(error));
+        move_log(e, "io_uring stopped working (%s); from now on each caller's thread does its own I/O",
+                 strerror(error));
 }
 
 static void close_idle(move_engine *e)

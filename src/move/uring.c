@@ -110,8 +110,8 @@ static void say_unregistered(const move_engine *e)
     struct rlimit allowed = {0, 0};
     (void)getrlimit(RLIMIT_MEMLOCK, &allowed);
     move_log(e,
-             "io_uring: %zu bytes of staging memory cannot be registered, with %llu that may be locked (ulimit -l); transfers "
-             "through it are a little slower",
+             "io_uring: %zu bytes of staging memory cannot be registered, with %llu that may be locked (ulimit -l); "
+             "transfers through it are a little slower",
              e->staging.bytes, (unsigned long long)allowed.rlim_cur);
 }
 

@@ -121,7 +121,10 @@ static uint32_t usual_slots_of(const place_geometry *g, uint64_t usual_bytes)
 }
 
 /* Bits, then numbers. */
-static uint32_t table_words(uint32_t slots, bool numbers) { return (slots + 63) / 64 + (numbers ? (slots + 1) / 2 : 0); }
+static uint32_t table_words(uint32_t slots, bool numbers)
+{
+    return (slots + 63) / 64 + (numbers ? (slots + 1) / 2 : 0);
+}
 
 size_t place_segments_bytes_for(const place_geometry *g, uint64_t usual_bytes, bool numbers)
 {
@@ -522,7 +525,7 @@ bool place_segment_restore(place_segments *p, uint32_t segment, uint32_t stride,
         return false;
     place_segment *s = &p->segments[segment];
     if (s->stride == 0)
-        s->epoch = s->written = epoch; /* the next stride's headers differ, also from those of a stride that cannot stay */
+        s->epoch = s->written = epoch; /* the next stride's headers differ, also from one's that cannot stay */
     if (stride <= p->header_units || stride > units_of(p, segment) - p->header_units)
         return false;
     place_class *c = class_make(p, stride);

@@ -68,7 +68,8 @@ static void try_remove(store_job *job, size_t first, size_t count)
         part.handles += first;
         part.handle_count = count;
     }
-    int r = kvo_remove(s, &part, job->level > KVO_SEALED ? KVO_WRITTEN : KVO_SEALED, TRY_NS, job->answers + first, &removed);
+    int level = job->level > KVO_SEALED ? KVO_WRITTEN : KVO_SEALED;
+    int r = kvo_remove(s, &part, level, TRY_NS, job->answers + first, &removed);
     job->removed += removed;
     if (r == KVO_SHORT)
         job->status = KVO_SHORT;
@@ -106,7 +107,8 @@ static void try_blocks(store_job *job, size_t first, size_t count)
 static bool busy(const store_job *job, size_t block)
 {
     const kvo_answer *a = &job->answers[block];
-    return job->deadline != 0 && a->status == KVO_BUSY && (a->reserved || job->kind == JOB_PUT || job->kind == JOB_REMOVE);
+    return job->deadline != 0 && a->status == KVO_BUSY &&
+           (a->reserved || job->kind == JOB_PUT || job->kind == JOB_REMOVE);
 }
 
 /* ---- turns ---- */

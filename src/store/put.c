@@ -37,10 +37,11 @@ static uint64_t parent_hash(const kvo_names *names, const kvo_put_options *o, si
 {
     const void *name = NULL;
     size_t stride = names->stride_bytes ? names->stride_bytes : names->name_bytes;
+    size_t parents_stride = o->parents_stride_bytes ? o->parents_stride_bytes : names->name_bytes;
     if (o->chained)
         name = i ? (const uint8_t *)names->first + (i - 1) * stride : o->parent;
     else if (o->parents)
-        name = (const uint8_t *)o->parents + i * (o->parents_stride_bytes ? o->parents_stride_bytes : names->name_bytes);
+        name = (const uint8_t *)o->parents + i * parents_stride;
     if (name == NULL || (!o->chained && all_zero(name, names->name_bytes)))
         return 0;
     kvo_names one = *names;

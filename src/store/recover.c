@@ -321,7 +321,8 @@ static int recover_tier(recovery *v, kvo_error *error)
                          v->t->path, (unsigned long long)v->foreign);
     if (v->lacking)
         return base_fail(error, KVO_E_RANGE,
-                         "%s: holds %llu blocks more than there are control records for (%u): raise or unset blocks_max",
+                         "%s: holds %llu blocks more than there are control records for (%u): raise or unset "
+                         "blocks_max",
                          v->t->path, (unsigned long long)v->lacking, v->s->records_max);
     r = check_unsure(v);
     if (r != KVO_OK)

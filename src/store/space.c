@@ -129,7 +129,8 @@ int store_spaces_complete(kvo_store *s, kvo_error *error)
     for (unsigned t = 0; t < s->tier_count; t++)
         lacking |= s->tiers[t].persistent && s->tiers[t].described < spaces_used(s);
     int r = lacking && !s->read_only ? store_spaces_save(s) : 0;
-    return r == 0 ? KVO_OK : base_fail(error, base_status_of_errno(r), "the spaces cannot be written: %s", strerror(-r));
+    return r == 0 ? KVO_OK
+                  : base_fail(error, base_status_of_errno(r), "the spaces cannot be written: %s", strerror(-r));
 }
 
 static int mismatch(const store_space *have, const base_space_record *asked, kvo_error *error)

@@ -210,7 +210,7 @@ static bool concerns(const store_erasure *e, uint64_t hash)
 /* How far back somebody who wants names gone looks for others that are at it. */
 typedef struct horizon {
     uint64_t turn; /* removes that began later are of blocks that were put later; and two never wait for each other */
-    uint64_t mark; /* slots that were taken from the table later were not in it when it was searched; 0: it was not yet */
+    uint64_t mark; /* slots taken from the table later were not in it when it was searched; 0: it was not yet */
 } horizon;
 
 /* Under the lock. */

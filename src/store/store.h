@@ -242,8 +242,8 @@ struct kvo_store {
 
 int store_enter(kvo_store *s);
 int store_check_names(const kvo_store *s, const kvo_names *names);
-/* Seconds since the epoch: the wall clock's when it was opened, the monotonic one's from then on, so that a clock that is
-   set ends no intent and makes none everlasting. */
+/* Seconds since the epoch: the wall clock's when it was opened, the monotonic one's from then on, so that a clock that
+   is set ends no intent and makes none everlasting. */
 void store_clock_start(kvo_store *s, uint64_t epoch_s);
 uint32_t store_now_s(kvo_store *s);
 uint64_t store_deadline(kvo_store *s, uint64_t ns); /* absolute; KVO_FOREVER stays */
@@ -297,8 +297,8 @@ uint64_t store_policy_place(const store_tier *t, uint32_t slot);
 uint32_t store_record_at(const store_tier *t, uint64_t place);
 /* Ends the life of a block without copies. */
 void store_end(kvo_store *s, uint32_t record, kvo_cause cause);
-/* Under the lock: a copy went. Where no other may serve the block goes too: at once, or, where one that was found bad is
-   read, with its last reader. */
+/* Under the lock: a copy went. Where no other may serve the block goes too: at once, or, where one that was found bad
+   is read, with its last reader. */
 void store_end_without(kvo_store *s, uint32_t record, unsigned tier, kvo_cause cause);
 /* A doomed block whose last pin went. */
 void store_reap(kvo_store *s, uint32_t record);

@@ -205,7 +205,10 @@ static void wrappers_stand_in_front_of_a_tier(void **state)
 {
     (void)state;
     parsed p;
-    assert_int_equal(parse(&p, "fault+dram:2G,delay:read=5ms+fault:read=eio@0.1:seed=7+disk:/a+b:c:20G,disk:/fault+d"), KVO_OK);
+    assert_int_equal(parse(&p, "fault+dram:2G,"
+                               "delay:read=5ms+fault:read=eio@0.1:seed=7+disk:/a+b:c:20G,"
+                               "disk:/fault+d"),
+                     KVO_OK);
     assert_int_equal(p.count, 3);
     assert_string_equal(p.tiers[0].wrappers, "fault");
     assert_int_equal(p.tiers[0].capacity_bytes, 2 * GIB);

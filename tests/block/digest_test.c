@@ -132,7 +132,9 @@ static void each_unit_gives_it_wherever_the_payload_is_cut(void **state)
         check_moves((shape){.bytes = BYTES, .cuts = {cut}, .cut_count = 1});
     for (size_t cut = 0; cut <= DIGEST_BLOCK + 1; cut++) {
         check_moves((shape){.bytes = cut + DIGEST_BLOCK, .cuts = {cut, cut}, .cut_count = 2});
-        check_moves((shape){.bytes = BYTES + DIGEST_BLOCK, .cuts = {1, 1 + cut, 1 + cut + DIGEST_BLOCK}, .cut_count = 3});
+        check_moves((shape){.bytes = BYTES + DIGEST_BLOCK,
+                            .cuts = {1, 1 + cut, 1 + cut + DIGEST_BLOCK},
+                            .cut_count = 3});
     }
 }
 

@@ -58,7 +58,7 @@ static void open_counted(const char *tiers)
 
 enum { CAPACITY = 16 << 20, ENGINE = 64 * 1024 };
 
-/* Whatever is put, of whatever size and for however many tenants: all that memory alone needs is inside the capacity. */
+/* Whatever is put, of whatever size and for however many tenants: all that memory alone needs is in the capacity. */
 static void B096_a_capacity_of_memory_is_never_exceeded_metadata_included(void **state)
 {
     (void)state;
@@ -416,8 +416,8 @@ static void B141_a_job_has_one_end_and_none_is_left(void **state)
             static const uint64_t deadlines[] = {0, 1, 20000, 300000, KVO_FOREVER};
             batches[i] = cases_batch_make(cases_draw(&random, 150), 3, 4096, true);
             o.deadline_ns = deadlines[cases_draw(&random, 5)];
-            assert_int_equal(kvo_submit_put(queue, &batches[i].names, &batches[i].of, &o, batches[i].answers, &reported[i],
-                                            &jobs[i]),
+            assert_int_equal(kvo_submit_put(queue, &batches[i].names, &batches[i].of, &o, batches[i].answers,
+                                            &reported[i], &jobs[i]),
                              KVO_OK);
             assert_true(jobs[i] > most);
             most = jobs[i];

@@ -187,7 +187,8 @@ static void puts_neighbours(unsigned number)
         uint64_t name = i * 4 + number;
         size_t bytes = 4096 * (1 + name % 3) + 1 + name % 777;
         MUST(cases_put(name, bytes, 0, KVO_FOREVER) == KVO_STORED);
-        MUST(i == 0 || cases_get(name - 4, 4096 * (1 + (name - 4) % 3) + 1 + (name - 4) % 777, 0, KVO_FOREVER) == KVO_OK);
+        uint64_t last = name - 4;
+        MUST(i == 0 || cases_get(last, 4096 * (1 + last % 3) + 1 + last % 777, 0, KVO_FOREVER) == KVO_OK);
     }
 }
 
@@ -260,7 +261,7 @@ static void wait_at_the_gate(void)
     pthread_mutex_unlock(&gate);
 }
 
-/* The first job is cancelled while its first reads run: these run to their end, its other half is left to the others. */
+/* The first job is cancelled while its first reads run: these run to their end, its other half is the others'. */
 static void B115_who_waits_for_a_reader_that_is_cancelled_is_served(void **state)
 {
     (void)state;
@@ -282,7 +283,8 @@ static void B115_who_waits_for_a_reader_that_is_cancelled_is_served(void **state
     pthread_mutex_lock(&gate);
     for (int i = 0; i < JOBS; i++) {
         batches[i] = cases_batch_make(0, COLD, BYTES, false);
-        assert_int_equal(kvo_submit_get(queue, &batches[i].names, &batches[i].of, NULL, batches[i].answers, NULL, &jobs[i]),
+        assert_int_equal(kvo_submit_get(queue, &batches[i].names, &batches[i].of, NULL, batches[i].answers, NULL,
+                                        &jobs[i]),
                          KVO_OK);
         while (atomic_load(&at_the_gate) == 0) /* those of the first one */
             sched_yield();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One name after the other through every state that a caller can bring it to, in random order, against a model that
- * knows each answer; what is no longer valid is used again and again. There is room for all, so nothing leaves by itself.
+ * knows each answer; what is no longer valid is used again and again. There is room for all, so nothing leaves by
+ * itself.
  *
  *     KVO_TEST_STEPS: 1,000,000 in memory unless given, and a hundredth of it on a disk; KVO_TEST_SEED
  */
@@ -185,7 +186,10 @@ static void step_pin(uint64_t number)
     if (!tier_stat(0).name[0] || strcmp(tier_stat(0).name, "dram") != 0)
         return;
     int status = pin(number, &p);
-    is("pin", number, status, model[number].state == SEALED ? KVO_OK : model[number].state == NONE ? KVO_MISS : KVO_BUSY);
+    is("pin", number, status,
+       model[number].state == SEALED ? KVO_OK
+       : model[number].state == NONE ? KVO_MISS
+                                     : KVO_BUSY);
     if (status != KVO_OK)
         return;
     MUST(payload_is(p.memory, length_of(number), number, model[number].version));
@@ -343,16 +347,17 @@ static void B060_failures_and_cancels_return_every_slot_and_credit(void **state)
         for (int i = 0; i < DEPTH; i++) {
             kvo_job job;
             uint64_t first = draw(56);
-            batches[i] = cases_batch_make(first, 4, BYTES, true);
+            cases_batch *b = &batches[i];
+            *b = cases_batch_make(first, 4, BYTES, true);
             atomic_store(&faulty.block_reads, (int)draw(4));
             atomic_store(&faulty.block_writes, (int)draw(2));
             kvo_get_options g = KVO_GET_OPTIONS_INIT;
             kvo_put_options p = KVO_PUT_OPTIONS_INIT;
             g.deadline_ns = p.deadline_ns = draw(3) * 10000000u;
             int kind = (int)draw(3);
-            int r = kind == 0   ? kvo_submit_prefetch(queue, &batches[i].names, &g, batches[i].answers, NULL, &job)
-                    : kind == 1 ? kvo_submit_put(queue, &batches[i].names, &batches[i].of, &p, batches[i].answers, NULL, &job)
-                                : kvo_submit_get(queue, &batches[i].names, &batches[i].of, &g, batches[i].answers, NULL, &job);
+            int r = kind == 0   ? kvo_submit_prefetch(queue, &b->names, &g, b->answers, NULL, &job)
+                    : kind == 1 ? kvo_submit_put(queue, &b->names, &b->of, &p, b->answers, NULL, &job)
+                                : kvo_submit_get(queue, &b->names, &b->of, &g, b->answers, NULL, &job);
             assert_int_equal(r, KVO_OK);
             if (draw(100) < 30)
                 cancelled += kvo_cancel(queue, job) == KVO_OK;

@@ -334,8 +334,8 @@ static void B076_a_directory_has_what_it_is_configured_to_have(void **state)
 static void B076_memory_may_change_its_size_as_well(void **state)
 {
     (void)state;
-    static const char *const tiers[] = {"dram:64blk,disk:@0:200blk", "dram:8blk,disk:@0:200blk", "dram:150blk,disk:@0:200blk",
-                                        "disk:@0:200blk", "dram:64blk,disk:@0:200blk"};
+    static const char *const tiers[] = {"dram:64blk,disk:@0:200blk", "dram:8blk,disk:@0:200blk",
+                                        "dram:150blk,disk:@0:200blk", "disk:@0:200blk", "dram:64blk,disk:@0:200blk"};
     open_store(tiers[0]);
     kvo_put_options o = KVO_PUT_OPTIONS_INIT;
     o.policy.intent = KVO_INTENT_KEEP;

@@ -44,7 +44,8 @@ def ghost_of(dram, disk):
 
 
 def bytes_of(folder, dram, disk):
-    tiers, options = "dram:%dblk,disk:%s:%dblk" % (dram, folder / "disk", disk), ["--policy", "lru", "--block-bytes", "64K"]
+    tiers = "dram:%dblk,disk:%s:%dblk" % (dram, folder / "disk", disk)
+    options = ["--policy", "lru", "--block-bytes", "64K"]
     real = replay(CONVERSATION, tiers, *options)
     two_tiers(real, 65536, *TWO_TIERS[dram, disk])
     assert decisions(real) == decisions(replay(CONVERSATION, tiers, *options, "--ghost"))
@@ -92,7 +93,8 @@ def test_one_tier(folder):
 
 
 def test_an_exclusive_hierarchy(folder):
-    report = replay(CONVERSATION, "dram:2000blk,disk:/x:50000blk", "--ghost", "--policy", "lru", "--hierarchy", "exclusive")
+    report = replay(CONVERSATION, "dram:2000blk,disk:/x:50000blk", "--ghost", "--policy", "lru",
+                    "--hierarchy", "exclusive")
     computed = report["references"] - report["hits"]
     promoted, top = report["tiers"][1]["promotions"], report["tiers"][0]["resident_blocks"]
     written = report["tiers"][1]["written_bytes"] // (5 << 20)
@@ -103,7 +105,8 @@ def test_an_exclusive_hierarchy(folder):
 
 def test_every_figure_of_the_conversations_follows_from_the_events(folder):
     for policy in ["lru", "credit"]:
-        report = replay(CONVERSATION, "dram:2000blk,disk:/x:10000blk", "--ghost", "--policy", policy, "--events", folder / "e")
+        report = replay(CONVERSATION, "dram:2000blk,disk:/x:10000blk", "--ghost", "--policy", policy,
+                        "--events", folder / "e")
         assert events_check.check(CONVERSATION, folder / "e", report, 5 << 20)
 
 
@@ -112,7 +115,8 @@ def test_the_agentic_trace_in_two_minutes_and_two_gib(folder):
     report = replay(AGENTIC, "dram:inf", "--ghost", "--block-bytes", "64K")
     seconds = time.monotonic() - start
     gib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / (1 << 20)
-    print("  %d references, %d blocks: %.0f s, %.2f GiB" % (report["references"], report["unique_blocks"], seconds, gib))
+    print("  %d references, %d blocks: %.0f s, %.2f GiB"
+          % (report["references"], report["unique_blocks"], seconds, gib))
     assert report["references"] == 94310647 and report["hits"] == report["bound_hits"]
     assert gib < 2
 

@@ -99,19 +99,22 @@ def test_unclean_traces_give_what_the_clean_one_gives(folder):
     clean = decisions(replay(trace, "dram:300blk", "--ghost"))
     lines = trace.read_text().splitlines()
     other = folder / "other.jsonl"
-    for text in ["\r\n".join(lines) + "\r\n", "\n".join(lines), "\ufeff" + "\n".join(lines), "\n\n  \n".join(lines) + "\n \n",
+    for text in ["\r\n".join(lines) + "\r\n", "\n".join(lines), "\ufeff" + "\n".join(lines),
+                 "\n\n  \n".join(lines) + "\n \n",
                  "\n".join(sorted(lines, key=lambda line: hash(json.loads(line)["timestamp"] * 7919 % 10007)))]:
         other.write_bytes(text.encode())
         assert decisions(replay(other, "dram:300blk", "--ghost")) == clean
     with open(trace) as file:
-        assert decisions(json.loads(kvonce("replay", "-", "--tiers", "dram:300blk", "--ghost", "--json", stdin=file))) == clean
+        report = json.loads(kvonce("replay", "-", "--tiers", "dram:300blk", "--ghost", "--json", stdin=file))
+    assert decisions(report) == clean
 
 
 def test_broken_traces_name_the_line(folder):
     lines = synth(folder, 20).read_text().splitlines()
     other = folder / "other.jsonl"
-    for broken in ["{", "{}", lines[12].replace("hash_ids", "hash_idz"), lines[12][:-9], lines[12].replace(": [", ": [-"),
-                   lines[12].replace(": [", ": [{}, "), lines[12].replace('"input_length": ', '"input_length": 2748 ')]:
+    good = lines[12]
+    for broken in ["{", "{}", good.replace("hash_ids", "hash_idz"), good[:-9], good.replace(": [", ": [-"),
+                   good.replace(": [", ": [{}, "), good.replace('"input_length": ', '"input_length": 2748 ')]:
         other.write_text("\n".join(lines[:12] + [broken] + lines[13:]) + "\n")
         assert "other.jsonl:13: " in kvonce("replay", other, "--tiers", "dram:9blk", "--ghost", code=2), broken
     kvonce("replay", folder, "--tiers", "dram:9blk", "--ghost", code=2)
@@ -125,7 +128,8 @@ def test_a_second_replay_finds_what_the_first_left(folder):
     assert first["hits"] == first["bound_hits"] and again["hits"] == again["references"] == first["references"]
     assert again["wrong_reads"] == 0 and again["tiers"][1]["written_bytes"] == 0
     for size in (2 * BLOCK, BLOCK // 2):
-        assert "made with blocks of %d" % BLOCK in kvonce("replay", trace, "--tiers", tiers, "--block-bytes", size, code=2)
+        said = kvonce("replay", trace, "--tiers", tiers, "--block-bytes", size, code=2)
+        assert "made with blocks of %d" % BLOCK in said
         in_bytes = "dram:64M,disk:%s" % (folder / "disk")
         assert 'space "replay"' in kvonce("replay", trace, "--tiers", in_bytes, "--block-bytes", size, code=2)
     other = replay(trace, tiers, "--block-bytes", BLOCK, "--space", "other", "--limit", 3)

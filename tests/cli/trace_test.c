@@ -93,7 +93,8 @@ static void unclean_files_mean_what_the_clean_one_means(void **state)
     reads("\xef\xbb\xbf" A "\n" B "\n", AB);
     reads("  " A "  \n\t" B "\t\n", AB);
     reads(B "\n" A "\n", AB);
-    reads("{\"hash_ids\":[0,1,2],\"timestamp\":0}\n{\"more\":{\"x\":[1,{\"y\":null}]},\"timestamp\":3e3,\"hash_ids\":[0,9]}\n",
+    reads("{\"hash_ids\":[0,1,2],\"timestamp\":0}\n"
+          "{\"more\":{\"x\":[1,{\"y\":null}]},\"timestamp\":3e3,\"hash_ids\":[0,9]}\n",
           AB);
 }
 

@@ -106,9 +106,10 @@ static void report(const life *lives, const loop *p)
     }
     printf("counted: %u crash rounds, %llu payloads compared, %llu wrong bytes, %llu lost blocks\n", p->kills,
            (unsigned long long)verified, (unsigned long long)wrong, (unsigned long long)lost);
-    printf("%u %s, %u %s, %u %s; %llu calls, %llu policies, %llu evictions, %llu came back\n", p->by_place[0], places[0],
-           p->by_place[1], places[1], p->by_place[2], places[2], (unsigned long long)steps,
-           (unsigned long long)policies, (unsigned long long)evictions, (unsigned long long)returned);
+    printf("%u %s, %u %s, %u %s; %llu calls, %llu policies, %llu evictions, %llu came back\n",
+           p->by_place[0], places[0], p->by_place[1], places[1], p->by_place[2], places[2],
+           (unsigned long long)steps, (unsigned long long)policies, (unsigned long long)evictions,
+           (unsigned long long)returned);
 }
 
 static bool make_lives(life *lives, const char *root, char tiers[STORES][256])

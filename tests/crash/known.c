@@ -45,7 +45,10 @@ size_t known_length(uint64_t number, uint32_t version)
 
 static uint64_t stream_of(uint64_t number, uint32_t version) { return mix(number << 32 ^ version); }
 
-static uint64_t stream_next(uint64_t *stream) { return *stream = *stream * 6364136223846793005u + 1442695040888963407u; }
+static uint64_t stream_next(uint64_t *stream)
+{
+    return *stream = *stream * 6364136223846793005u + 1442695040888963407u;
+}
 
 void known_payload(void *out, size_t bytes, uint64_t number, uint32_t version)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A process is asked to end (public report B124): at work, while it opens, twice, all of its group. What was reported
- * written is there, whether it has a handler that closes the store or none. KVO_TEST_ROUNDS: how often, 40 unless given.
+ * written is there, whether it has a handler that closes the store or none. KVO_TEST_ROUNDS: how often, 40 unless
+ * given.
  */
 #include <signal.h>
 #include <stdio.h>

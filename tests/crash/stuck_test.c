@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A device that does not answer (public report B006): calls keep their deadlines, memory goes on serving, what the device
- * may still write is not freed, and all works again when it answers.
+ * A device that does not answer (public report B006): calls keep their deadlines, memory goes on serving, what the
+ * device may still write is not freed, and all works again when it answers.
  */
 #include "store/machine.h"
 

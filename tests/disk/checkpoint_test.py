@@ -9,8 +9,8 @@ import os
 import struct
 import sys
 
-from files import (CLEAN, PAGE, SEQUENCE, all_files, copy_of, kvonce, listing, main, read_with_reader, replay, sealed, stat,
-                   super_field, synth, verify)
+from files import (CLEAN, PAGE, SEQUENCE, all_files, copy_of, kvonce, listing, main, read_with_reader, replay, sealed,
+                   stat, super_field, synth, verify)
 
 BLOCK = 12000
 WRITE_NUMBER, IDENT = 64, "<16s"

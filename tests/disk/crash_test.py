@@ -92,7 +92,8 @@ def test_unfinished_stays_no_damage_after_a_clean_close(folder):
     assert super_field(directory, CLEAN) == 1
     code, bad, line = verify(directory)
     assert (code, bad) == (0, []) and "unfinished" not in line, line
-    assert {block["name"] for block in read_with_reader(directory)["blocks"]} == {block["name"] for block in last[6:] + rest}
+    there = {block["name"] for block in read_with_reader(directory)["blocks"]}
+    assert there == {block["name"] for block in last[6:] + rest}
     report = replay(trace, "dram:64blk,disk:%s" % directory, "--block-bytes", BLOCK)
     assert report["wrong_reads"] == 0 and report["digest_misses"] == 0
     assert len(listing(directory)) == len(last) + len(rest)

@@ -32,8 +32,9 @@ def again(directory, trace, **how):
 def flip_in_slots(directory, chosen, source):
     """One byte in each slot: in its header, its payload or its padding. Which slots in which."""
     parts = {"header": set(), "payload": set(), "padding": set()}
+    bounds = [("header", 0, PAGE), ("payload", PAGE, PAGE + BLOCK), ("padding", PAGE + BLOCK, SLOT)]
     for number, offset in enumerate(chosen):
-        part, first, end = [("header", 0, PAGE), ("payload", PAGE, PAGE + BLOCK), ("padding", PAGE + BLOCK, SLOT)][number % 3]
+        part, first, end = bounds[number % 3]
         flip(directory / "data", offset + source.randrange(first, end), source.randrange(1, 256))
         parts[part].add(offset)
     return parts
@@ -150,8 +151,10 @@ def refused(directory, trace, word, but=()):
 
 def test_a_store_without_superblock_is_refused_not_wiped(folder):
     directory, trace = make_store(folder, 30)
-    for number, change in enumerate([lambda f: (flip(f, 100, 1), flip(f, PAGE + 100, 1)), lambda f: f.write_bytes(b""),
-                                     lambda f: f.write_bytes(b"\0" * 2 * PAGE), lambda f: f.write_bytes(b"x" * 2 * PAGE),
+    for number, change in enumerate([lambda f: (flip(f, 100, 1), flip(f, PAGE + 100, 1)),
+                                     lambda f: f.write_bytes(b""),
+                                     lambda f: f.write_bytes(b"\0" * 2 * PAGE),
+                                     lambda f: f.write_bytes(b"x" * 2 * PAGE),
                                      lambda f: patch(f, 8, b"\0" * (2 * PAGE - 8))]):
         damaged = copy_of(directory, "damaged")
         change(damaged / "super")
@@ -195,7 +198,8 @@ def test_a_creation_cut_short_is_an_empty_store(folder):
     steps = {"lock": {"lock": b""}, "super": {"lock": b"", "super": b""},
              "files": {name: b"" for name in all_files(whole)},
              "room": {name: b"\0" * (1 << 20 if name == "data" else 0) for name in all_files(whole)},
-             "torn": {name: {"data": b"\0" * (1 << 20), "super": b"\0" * PAGE + torn}.get(name, b"") for name in all_files(whole)}}
+             "torn": {name: {"data": b"\0" * (1 << 20), "super": b"\0" * PAGE + torn}.get(name, b"")
+                      for name in all_files(whole)}}
     for step, made in steps.items():
         directory = folder / step
         directory.mkdir()

@@ -35,7 +35,8 @@ def test_golden_stores_hold_what_they_held(folder):
         assert {key: numbers[key] for key in expected} == expected
         assert verify(directory)[:2] == (0, [])
         found = read_with_reader(directory)
-        assert found["bad"] == [] and sorted(b["digest"] for b in found["blocks"]) == sorted(b["identity"]["digest"] for b in blocks)
+        digests = sorted(b["digest"] for b in found["blocks"])
+        assert found["bad"] == [] and digests == sorted(b["identity"]["digest"] for b in blocks)
         assert all_files(directory) == before
 
 

@@ -9,8 +9,8 @@ import random
 import subprocess
 import sys
 
-from files import (CLEAN, READER, copy_of, disk_of, flip, kvonce, listing, main, patch, read_with_reader, replay, sealed,
-                   stat, super_copies, super_set, synth, verify)
+from files import (CLEAN, READER, copy_of, disk_of, flip, kvonce, listing, main, patch, read_with_reader, replay,
+                   sealed, stat, super_copies, super_set, synth, verify)
 
 BLOCK = 12000  # not whole pages: there is padding
 

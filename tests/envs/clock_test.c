@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* B091: the wall clock is set, by a year, or to 1970, while a store is open and between openings: no intent ends or becomes
-   everlasting, no hold and no wait notices. */
+/* B091: the wall clock is set, by a year, or to 1970, while a store is open and between openings: no intent ends or
+   becomes everlasting, no hold and no wait notices. */
 #include "store/fixture.h"
 
 #define YEAR (365ull * 24 * 3600)
@@ -46,7 +46,8 @@ static void kept_for(uint64_t number, uint64_t seconds)
         fail_msg("%llu s are left, not %llu", (unsigned long long)(p.intent_ns / SECOND), (unsigned long long)seconds);
 }
 
-static const uint64_t jumps[] = {1800000000u + YEAR, 1800000000u - YEAR, 0, 5, UINT32_MAX, 1800000000u + 300 * YEAR, 1800000000u};
+static const uint64_t jumps[] = {1800000000u + YEAR, 1800000000u - YEAR, 0, 5, UINT32_MAX, 1800000000u + 300 * YEAR,
+                                 1800000000u};
 
 static int setup(void **state)
 {

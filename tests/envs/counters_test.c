@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Narrow counters at their ends: each has an answer, and none of them is a wrong byte. The fields are set from inside, since
-   no test has the time to count so far. tests/store has pins of a block, pins_max, holds_max and rewrites. */
+/* Narrow counters at their ends: each has an answer, and none of them is a wrong byte. The fields are set from inside,
+   since no test has the time to count so far. tests/store has pins of a block, pins_max, holds_max and rewrites. */
 #include "store/fixture.h"
 
 static block_record *record_of(uint64_t number)
@@ -56,8 +56,8 @@ static void uses_stop_at_their_most(void **state)
     close_store();
 }
 
-/* 48 bits of recency. At the end all blocks are as recent as can be: the order among them is lost, but none that was used
-   after looks older than one that was used before. */
+/* 48 bits of recency. At the end all blocks are as recent as can be: the order among them is lost, but none that was
+   used after looks older than one that was used before. */
 static void the_reference_clock_passes_the_end_of_recency(void **state)
 {
     (void)state;
@@ -87,7 +87,7 @@ static void the_reference_clock_passes_the_end_of_recency(void **state)
     }
 }
 
-/* The low byte of it is a copy's generation: 300 writes in one slot go round it, and the whole number passes 32 bits. */
+/* Its low byte is a copy's generation: 300 writes in one slot go round it, and the whole number passes 32 bits. */
 static void write_numbers_pass_what_a_copy_keeps_of_them(void **state)
 {
     (void)state;
@@ -337,7 +337,8 @@ static void b100_accounts_are_whole_numbers_of_64_bits(void **state)
         assert_true(rows[0].bytes == sum && rows[0].operations == i + 1 && rows[0].tenant == 7);
         assert_true(tier_stat(0).written_bytes == sum);
     }
-    ledger_add(&store->ledger, store->tiers[0].account, LEDGER_LEFT, KVO_CAUSE_EVICT, 7, sum, sizeof sizes / sizeof *sizes);
+    ledger_add(&store->ledger, store->tiers[0].account, LEDGER_LEFT, KVO_CAUSE_EVICT, 7, sum,
+               sizeof sizes / sizeof *sizes);
     close_store();
 }
 

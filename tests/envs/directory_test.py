@@ -12,8 +12,8 @@ import stat as modes
 import struct
 import sys
 
-from envs import (BLOCK, NOBODY, OURS, READ_ONLY, Driver, all_files, copy_of, kvonce, listing, replay, root_only, run_all,
-                  stat, super_copies, sealed, patch, synth, verify)
+from envs import (BLOCK, NOBODY, OURS, READ_ONLY, Driver, all_files, copy_of, kvonce, listing, replay, root_only,
+                  run_all, stat, super_copies, sealed, patch, synth, verify)
 
 VERSION = 8  # of the superblock
 
@@ -38,10 +38,11 @@ def test_two_processes_on_one_directory_the_second_is_told_which(folder):
     with Driver() as first, Driver() as second, Driver() as reader:
         first.open("disk:%s:16M" % directory)
         first("put", 0, 10, BLOCK)
+        holder = "process %d" % first.process.pid
         for other, flags in [(second, 0), (reader, READ_ONLY)]:
-            other.refused("disk:%s" % directory, "KVO_E_IN_USE", directory, "process %d" % first.process.pid, flags=flags)
+            other.refused("disk:%s" % directory, "KVO_E_IN_USE", directory, holder, flags=flags)
         said = kvonce("stat", directory, code=2)
-        assert str(directory) in said and "process %d" % first.process.pid in said
+        assert str(directory) in said and holder in said
         assert first("get", 0, 10, BLOCK) == "KVO_OK=10 wrong=0" and first("close") == "KVO_OK"
         second.open("disk:%s" % directory)
         assert second("get", 0, 10, BLOCK) == "KVO_OK=10 wrong=0"
@@ -83,7 +84,8 @@ def test_b143_a_deleted_lock_file_lets_nobody_in(folder):
 
 def test_b093_what_a_lock_file_says_means_nothing(folder):
     directory = make_store(folder)
-    for content in [b"", b"garbage\0\xff" * 100, b"1\n", b"%d\n" % os.getpid(), b"%d\n" % os.getppid(), b"-1", b"9" * 40]:
+    for content in [b"", b"garbage\0\xff" * 100, b"1\n", b"%d\n" % os.getpid(), b"%d\n" % os.getppid(), b"-1",
+                    b"9" * 40]:
         (directory / "lock").write_bytes(content)
         os.utime(directory / "lock", (0, 0))
         holds(directory)
@@ -129,7 +131,8 @@ def test_a_directory_copied_in_the_middle_of_writes_serves_no_wrong_byte(folder)
     with Driver() as first:
         first.open("disk:%s:4M" % directory)
         for round in range(10):
-            first.process.stdin.write("put %d 200 %d\n" % (200 * round, BLOCK))  # more than it holds: slots are used again
+            # More than it holds: slots are used again.
+            first.process.stdin.write("put %d 200 %d\n" % (200 * round, BLOCK))
             first.process.stdin.flush()
             copy = copy_of(directory, "copy")
             assert first.process.stdout.readline() == "KVO_STORED=200 wrong=0\n"
@@ -166,7 +169,8 @@ def test_b040_another_models_blocks_are_misses_and_a_label_is_bound(folder):
         assert said.startswith("KVO_E_MISMATCH ") and '"m"' in said and '"other"' in said, said
         said = driver("space", "s", BLOCK, "m", "fp8")
         assert said.startswith("KVO_E_MISMATCH ") and "fp8" in said, said
-        for label, bytes, more in [("other", BLOCK, ["other"]), ("fp8", BLOCK, ["m", "fp8"]), ("half", BLOCK // 2, ["m"])]:
+        for label, bytes, more in [("other", BLOCK, ["other"]), ("fp8", BLOCK, ["m", "fp8"]),
+                                   ("half", BLOCK // 2, ["m"])]:
             assert driver("space", label, bytes, *more) == "KVO_OK"
             assert driver("get", 0, 40, bytes) == "KVO_MISS=40 wrong=0"
         assert driver("space", "s", BLOCK, "m") == "KVO_OK" and driver("get", 0, 40, BLOCK) == "KVO_OK=40 wrong=0"
@@ -184,7 +188,8 @@ def test_b041_another_block_size_is_a_space_of_its_own_or_refused_with_both_size
             said = driver("space", "s", block, "m")
             assert said.startswith("KVO_E_MISMATCH ") and str(BLOCK) in said and str(block) in said, said
             assert driver("space", "t%d" % block, block, "m") == "KVO_OK"
-            assert driver("put", 0, 5, block) == "KVO_STORED=5 wrong=0" and driver("get", 0, 5, block) == "KVO_OK=5 wrong=0"
+            assert driver("put", 0, 5, block) == "KVO_STORED=5 wrong=0"
+            assert driver("get", 0, 5, block) == "KVO_OK=5 wrong=0"
             assert driver("close") == "KVO_OK"
     holds(directory)
 
@@ -297,8 +302,10 @@ def test_b107_paths_that_lead_nowhere_are_named(folder):
              ("file/x", "KVO_E_IO", "Not a directory"), ("n" * 190, "KVO_E_ARGUMENT", "1 to 200 bytes")]
     with Driver() as driver:
         for path, status, words in cases:
-            driver.refused("disk:%s/%s:16M" % (folder, path), status, words, *([] if len(path) > 100 else [folder / path]))
-    assert (folder / "file").read_text() == "mine" and not (folder / "nowhere").exists() and not (folder / "nope").exists()
+            named = [] if len(path) > 100 else [folder / path]
+            driver.refused("disk:%s/%s:16M" % (folder, path), status, words, *named)
+    assert (folder / "file").read_text() == "mine"
+    assert not (folder / "nowhere").exists() and not (folder / "nope").exists()
     holds(folder / "link")  # a directory may be reached through one: only the names inside are ours
 
 

@@ -154,7 +154,8 @@ static void do_sandbox(char **word)
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
     int r = filter ? 0 : -ENOMEM;
     for (size_t i = 0; r == 0 && i < sizeof calls / sizeof *calls; i++)
-        r = seccomp_rule_add(filter, SCMP_ACT_ERRNO((uint32_t)number(word[0])), seccomp_syscall_resolve_name(calls[i]), 0);
+        r = seccomp_rule_add(filter, SCMP_ACT_ERRNO((uint32_t)number(word[0])),
+                             seccomp_syscall_resolve_name(calls[i]), 0);
     if (r == 0) /* all threads, those of a store that is open as well */
         r = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
     if (r == 0)

@@ -49,8 +49,9 @@ class Driver:
 
     def __init__(self, user=None, limits=None, wrap=(), umask=-1, **environment):
         how = {} if user is None else {"user": user, "group": user, "extra_groups": []}
-        self.process = subprocess.Popen([*wrap, DRIVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        text=True, umask=umask, env=dict(os.environ, **environment),
+        self.process = subprocess.Popen([*wrap, DRIVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True, umask=umask,
+                                        env=dict(os.environ, **environment),
                                         preexec_fn=limits_of(limits) if limits else None, **how)
 
     def __enter__(self):
@@ -114,7 +115,8 @@ def unmount(folder):
 
 def remount(folder, how):
     """rw or ro, though files are open for writing: those of a bind mount, or of the file system itself, by force."""
-    return subprocess.run(["mount", "-o", "remount," + how, str(folder)], capture_output=True, text=True).returncode == 0
+    words = ["mount", "-o", "remount," + how, str(folder)]
+    return subprocess.run(words, capture_output=True, text=True).returncode == 0
 
 
 def run_all(module):

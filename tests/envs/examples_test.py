@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""B138: every example of the manual pages and of README's "The command" runs as it is printed, but for the folders. (The C
-example is compiled and run by tests/install_test.py, kvonce-llama's are by tests/chat/command_test.py; what a bench takes
-minutes for, it is only asked whether it may.)
+"""B138: every example of the manual pages and of README's "The command" runs as it is printed, but for the folders.
+(The C example is compiled and run by tests/install_test.py, kvonce-llama's are by tests/chat/command_test.py; what a
+bench takes minutes for, it is only asked whether it may.)
 
     examples_test.py KVONCE [TEST] DRIVER
 """
@@ -37,8 +37,8 @@ def run(folder, command):
     if shutil.which("jq") is None:
         line = re.sub(r"\| jq .*", "| cat", line)
     path = "%s:%s" % (folder / "bin", os.environ["PATH"])
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, cwd=folder, timeout=120,
-                          env=dict(os.environ, PATH=path))
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, cwd=folder,
+                          timeout=120, env=dict(os.environ, PATH=path))
     assert done.returncode == 0, "%s: exit %d\n%s" % (command, done.returncode, done.stderr[-1000:])
 
 
@@ -47,7 +47,8 @@ def prepare(folder):
     (folder / "bin" / "kvonce").symlink_to(KVONCE)
     trace = synth(folder, 200, "--tenants", 16)
     trace.rename(folder / "trace.jsonl")
-    replay(folder / "trace.jsonl", "disk:%s:256M" % (folder / "_var_lib_kvonce"), "--block-bytes", "4K", "--space", "llama")
+    replay(folder / "trace.jsonl", "disk:%s:256M" % (folder / "_var_lib_kvonce"), "--block-bytes", "4K",
+           "--space", "llama")
 
 
 def test_b138_every_example_of_the_manual_pages_runs(folder):

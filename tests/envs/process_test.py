@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a process may and has: io_uring, locked memory, address space, sizes of files, descriptors, shared memory, children.
+"""What a process may and has: io_uring, locked memory, address space, sizes of files, descriptors, shared memory,
+children.
 
     process_test.py KVONCE [TEST] DRIVER
 """
@@ -92,7 +93,8 @@ def test_b023_little_locked_memory_is_said_with_both_numbers_and_does_without(fo
         os.chown(path, NOBODY, NOBODY)
         many.append(Driver(user=NOBODY, limits={resource.RLIMIT_MEMLOCK: 65536}, **UNUSED).open("disk:%s:4M" % path))
     for driver in many:
-        assert driver("put", 0, 10, 60001, 2) == "KVO_STORED=10 wrong=0" and driver("get", 0, 10, 60001) == "KVO_OK=10 wrong=0"
+        assert driver("put", 0, 10, 60001, 2) == "KVO_STORED=10 wrong=0"
+        assert driver("get", 0, 10, 60001) == "KVO_OK=10 wrong=0"
         assert driver("close") == "KVO_OK"
         driver.__exit__()
 
@@ -147,7 +149,8 @@ def test_b094_the_size_of_dev_shm_does_not_matter(folder):
         wrap = ["unshare", "-m", "--propagation", "private", "sh", "-c", what + ' && exec "$0"']
         with Driver(wrap=wrap) as driver:
             driver.open("dram:64M")
-            assert driver("put", 0, 900, BLOCK) == "KVO_STORED=900 wrong=0" and driver("get", 0, 900, BLOCK) == "KVO_OK=900 wrong=0"
+            assert driver("put", 0, 900, BLOCK) == "KVO_STORED=900 wrong=0"
+            assert driver("get", 0, 900, BLOCK) == "KVO_OK=900 wrong=0"
 
 
 def test_b015_killed_ten_times_it_leaves_no_memory_behind(folder):
@@ -221,7 +224,8 @@ def test_too_few_descriptors_are_an_answer_that_names_the_file(folder):
                 works(driver, 0, 10)
                 works_from = allowed
                 break
-            assert said.startswith("KVO_E_IO ") and "Too many open files" in said and str(folder / "d") in said, (allowed, said)
+            assert said.startswith("KVO_E_IO ") and "Too many open files" in said, (allowed, said)
+            assert str(folder / "d") in said, (allowed, said)
     assert works_from and works_from > 10
 
 

@@ -186,7 +186,8 @@ static void every_bit_of_a_segment_header_is_found_and_costs_nothing(void **stat
         nth_flip(0, "data", bit);
         if (s.bad_segments != 1 || s.live != BLOCKS || s.bad_slots || s.segments != whole.segments ||
             s.stride != whole.stride || s.epoch != whole.epoch)
-            fail_msg("bit %llu of a segment's header: %u bad, %u live", (unsigned long long)bit, s.bad_segments, s.live);
+            fail_msg("bit %llu of a segment's header: %u bad, %u live", (unsigned long long)bit, s.bad_segments,
+                     s.live);
     }
     assert_int_equal(scan().live, BLOCKS); /* and the medium is known again */
     neighbours_are_fine();
@@ -275,9 +276,9 @@ static void a_bit_beside_the_slots_never_costs_a_block(void **state)
 static void a_bad_sector_under_one_copy_costs_nothing(void **state)
 {
     (void)state;
-    static const page_file pages[] = {{"super", 0, 0},    {"super", 1, 0},    {"spaces.a", 0, 0},   {"spaces.b", 0, 0},
-                                      {"ledger.a", 0, 0}, {"ledger.b", 0, 0}, {"checkpoint", 0, 0}, {"checkpoint", 1, 0},
-                                      {"data", 0, 0}};
+    static const page_file pages[] = {{"super", 0, 0},      {"super", 1, 0},      {"spaces.a", 0, 0},
+                                      {"spaces.b", 0, 0},   {"ledger.a", 0, 0},   {"ledger.b", 0, 0},
+                                      {"checkpoint", 0, 0}, {"checkpoint", 1, 0}, {"data", 0, 0}};
     for (int crashed = 0; crashed < 2; crashed++) {
         nth_image *image;
         fixture_remove(0);

@@ -191,8 +191,8 @@ static int nth_close(base_env *env, int file)
 }
 
 /* The first half, in whole pieces and a part of one. */
-static ssize_t half(const struct iovec *iov, int count, ssize_t (*call)(base_env *, int, const struct iovec *, int, uint64_t),
-                    int file, uint64_t offset)
+static ssize_t half(const struct iovec *iov, int count,
+                    ssize_t (*call)(base_env *, int, const struct iovec *, int, uint64_t), int file, uint64_t offset)
 {
     struct iovec part[64];
     size_t left = iov_bytes(iov, count) / 2;

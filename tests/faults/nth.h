@@ -33,7 +33,7 @@ typedef struct nth_sums {
 
 extern nth_sums nth;
 extern uint64_t nth_segment_bytes; /* of each tier at the next opening; 0, as nth_setup() leaves it: chosen */
-extern bool nth_threads; /* the engine of threads carries transfers; false: the simulated one, the same order each time */
+extern bool nth_threads; /* the engine of threads carries transfers; false: the simulated one, always in one order */
 
 /* The first-th call from now fails, and `count` - 1 after it. */
 void nth_arm(long first, long count, nth_how how);

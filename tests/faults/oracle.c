@@ -57,7 +57,8 @@ void oracle_submitted_put(uint64_t number, uint32_t version, int status, int lev
     bool there = (b->may & ALL_VERSIONS) != 0;
     if (!oracle_disturbed() && !oracle.evicts)
         STATUS("put", status, (b->may & ORACLE_MISS) ? KVO_STORED : KVO_EXISTS, there ? KVO_EXISTS : KVO_STORED);
-    STATUS("put", status, KVO_STORED, KVO_EXISTS, KVO_BUSY, KVO_FULL, KVO_SHORT, KVO_E_IO, KVO_E_NO_SPACE, KVO_E_MEMORY);
+    STATUS("put", status, KVO_STORED, KVO_EXISTS, KVO_BUSY, KVO_FULL, KVO_SHORT, KVO_E_IO, KVO_E_NO_SPACE,
+           KVO_E_MEMORY);
     if (status == KVO_EXISTS || (status == KVO_SHORT && !(b->may & ORACLE_MISS))) {
         assert_true(there || b->back);
         b->may &= (uint8_t)~(oracle.evicts ? 0 : ORACLE_MISS);
@@ -121,7 +122,8 @@ int oracle_rewrite(uint64_t number, uint32_t version, int level)
 {
     oracle_block *b = &oracle.blocks[number];
     int status = rewrite(number, ORACLE_BYTES, version, 0, level);
-    STATUS("rewrite", status, KVO_STORED, KVO_MISS, KVO_BUSY, KVO_FULL, KVO_SHORT, KVO_E_IO, KVO_E_NO_SPACE, KVO_E_MEMORY);
+    STATUS("rewrite", status, KVO_STORED, KVO_MISS, KVO_BUSY, KVO_FULL, KVO_SHORT, KVO_E_IO, KVO_E_NO_SPACE,
+           KVO_E_MEMORY);
     if (!oracle_disturbed())
         STATUS("rewrite", status, (b->may & ORACLE_MISS) ? KVO_MISS : KVO_STORED, KVO_STORED);
     if (status == KVO_STORED || status == KVO_SHORT) {

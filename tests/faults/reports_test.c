@@ -319,9 +319,10 @@ static _Atomic long refusals;
 
 ssize_t preadv64(int file, const struct iovec *iov, int count, off_t offset)
 {
-    static _Atomic(ssize_t (*)(int, const struct iovec *, int, off_t)) real;
+    typedef ssize_t (*call)(int, const struct iovec *, int, off_t);
+    static _Atomic(call) real;
     if (atomic_load(&real) == NULL)
-        atomic_store(&real, (ssize_t (*)(int, const struct iovec *, int, off_t))(uintptr_t)dlsym(RTLD_NEXT, "preadv64"));
+        atomic_store(&real, (call)(uintptr_t)dlsym(RTLD_NEXT, "preadv64"));
     if (atomic_load(&refuses) && (fcntl(file, F_GETFL) & O_DIRECT)) {
         atomic_fetch_add(&refusals, 1);
         errno = EINVAL;

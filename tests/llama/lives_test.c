@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whole lives of contexts over a store: of an engine whose calls fail, in threads, through a fork, over a disk that answers
- * late, and of random work. Whatever is restored, each answer is the one computed without a cache (fake.h).
+ * Whole lives of contexts over a store: of an engine whose calls fail, in threads, through a fork, over a disk that
+ * answers late, and of random work. Whatever is restored, each answer is the one computed without a cache (fake.h).
  */
 #include "fixture.h"
 

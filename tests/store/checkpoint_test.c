@@ -166,7 +166,9 @@ typedef struct history {
 } history;
 
 static const history histories[] = {
-    {"dram:24blk,disk:@0:40blk", {"dram:24blk,disk:@2:40blk", "disk:@2", "dram:9blk,disk:@2:23blk", "disk:@2:90blk"}, 1},
+    {"dram:24blk,disk:@0:40blk",
+     {"dram:24blk,disk:@2:40blk", "disk:@2", "dram:9blk,disk:@2:23blk", "disk:@2:90blk"},
+     1},
     {"disk:@0:32blk", {"disk:@2:32blk", "disk:@2:17blk", "dram:4blk,dram:4blk,disk:@2:51blk"}, 1},
     {"dram:12blk,disk:@0:20blk,disk:@1:40blk",
      {"dram:12blk,disk:@2:20blk,disk:@3:40blk", "disk:@3,disk:@2", "disk:@2:11blk,disk:@3:60blk"},

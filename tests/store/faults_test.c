@@ -430,7 +430,8 @@ static void no_remove_is_safe_before_its_flush(void **state)
         assert_int_equal(kvo_queue_open(store, NULL, &queue), KVO_OK);
         atomic_store(&faulty.flushes, ALWAYS);
         if (as_job) {
-            assert_int_equal(kvo_submit_remove(queue, &target, KVO_SAFE, KVO_FOREVER, answers, NULL, &report.job), KVO_OK);
+            assert_int_equal(kvo_submit_remove(queue, &target, KVO_SAFE, KVO_FOREVER, answers, NULL, &report.job),
+                             KVO_OK);
             assert_int_equal(kvo_poll(queue, &report, 1, KVO_FOREVER, &count), KVO_OK);
         } else {
             report.status = kvo_remove(store, &target, KVO_SAFE, KVO_FOREVER, answers, NULL);

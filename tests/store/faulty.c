@@ -33,7 +33,8 @@ static bool unreadable(int file, const struct iovec *iov, int count, uint64_t of
     uint64_t from = atomic_load(&faulty_unreadable_from), bytes = atomic_load(&faulty_unreadable_bytes);
     uint64_t end = offset + iov_bytes(iov, count);
     struct stat s;
-    return offset < from + bytes && end > from && fstat(file, &s) == 0 && s.st_size > 1 << 20; /* no other is as large */
+    /* No other file is as large. */
+    return offset < from + bytes && end > from && fstat(file, &s) == 0 && s.st_size > 1 << 20;
 }
 
 static ssize_t read_or_fail(base_env *env, int file, const struct iovec *iov, int count, uint64_t offset)

@@ -312,7 +312,8 @@ static void a_ledger_is_settled_with_as_few_blocks_as_explain_it(void **state)
         ledger_open(&l, base_env_posix(), 4);
         unsigned disk = (unsigned)ledger_account_of(&l, "disk");
         for (unsigned tenant = 0; tenant < 7; tenant++) /* 15 written, 5 left, and what is no block of it */
-            ledger_add(&l, disk, LEDGER_WRITE, tenant % 2 ? KVO_CAUSE_DEMOTE : KVO_CAUSE_REPAIR, tenant, 200, tenant < 1 ? 3 : 2);
+            ledger_add(&l, disk, LEDGER_WRITE, tenant % 2 ? KVO_CAUSE_DEMOTE : KVO_CAUSE_REPAIR, tenant, 200,
+                       tenant < 1 ? 3 : 2);
         ledger_add(&l, disk, LEDGER_LEFT, KVO_CAUSE_EVICT, 3, 400, 5);
         ledger_add(&l, disk, LEDGER_WRITE, KVO_CAUSE_FAILED, 3, 77, 1);
         ledger_add(&l, disk, LEDGER_READ, KVO_CAUSE_DEMOTE, 3, 77, 1);

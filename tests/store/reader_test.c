@@ -81,7 +81,8 @@ static void what_is_rewritten_meanwhile_is_there(void **state)
     (void)state;
     for (int batched = 0; batched < 2; batched++) {
         uint64_t life = 0;
-        assert_int_equal(look(batched, life_of(1, LIFE_USED | LIFE_SEALED), life_of(2, LIFE_USED | LIFE_SEALED), &life), HERE);
+        const uint64_t old = life_of(1, LIFE_USED | LIFE_SEALED), new = life_of(2, LIFE_USED | LIFE_SEALED);
+        assert_int_equal(look(batched, old, new, &life), HERE);
         assert_int_equal(life_incarnation(life), 2);
     }
 }

@@ -366,17 +366,19 @@ static int setup(void **state)
     return r;
 }
 
+#define STRAIGHT_TEST(f) cmocka_unit_test_setup_teardown(f, setup, fixture_teardown)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_shape_of_memory_comes_back_and_is_copied_as_often_as_said, setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_batch_larger_than_the_disk_goes_through, setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_name_twice_in_a_batch_exists_the_second_time, setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_write_that_fails_in_a_batch_costs_its_block_alone, setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(reads_that_fail_once_in_a_batch_are_read_again, setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(seals_of_a_batch_copy_nothing, setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_small_bound_of_bytes_in_flight_is_enough, setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(memory_that_cannot_be_written_is_a_source, setup, fixture_teardown),
+        STRAIGHT_TEST(every_shape_of_memory_comes_back_and_is_copied_as_often_as_said),
+        STRAIGHT_TEST(a_batch_larger_than_the_disk_goes_through),
+        STRAIGHT_TEST(a_name_twice_in_a_batch_exists_the_second_time),
+        STRAIGHT_TEST(a_write_that_fails_in_a_batch_costs_its_block_alone),
+        STRAIGHT_TEST(reads_that_fail_once_in_a_batch_are_read_again),
+        STRAIGHT_TEST(seals_of_a_batch_copy_nothing),
+        STRAIGHT_TEST(a_small_bound_of_bytes_in_flight_is_enough),
+        STRAIGHT_TEST(memory_that_cannot_be_written_is_a_source),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

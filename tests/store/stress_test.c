@@ -178,8 +178,8 @@ static void submit(worker *w)
     else if (slot->kind == PREFETCH)
         r = kvo_submit_prefetch(slot->queue, &list, &get, slot->answers, slot, &slot->number);
     else if (slot->kind == SYNC)
-        r = kvo_submit_sync(slot->queue, &target, draw(w, 8) ? KVO_WRITTEN : KVO_SAFE, deadline_of(w), slot->answers, slot,
-                            &slot->number);
+        r = kvo_submit_sync(slot->queue, &target, draw(w, 8) ? KVO_WRITTEN : KVO_SAFE, deadline_of(w), slot->answers,
+                            slot, &slot->number);
     else
         r = kvo_submit_remove(slot->queue, &target, KVO_SEALED + (int)draw(w, 2), deadline_of(w), slot->answers, slot,
                               &slot->number);
@@ -359,8 +359,8 @@ static void open_life(const char *text)
         open_store(text);
         return;
     }
-    char *at = strchr(strcpy(spec, text), '@');
-    snprintf(at, sizeof spec - (size_t)(at - spec), "%s%s", fixture_path(text[at - spec + 1] - '0'), text + (at - spec) + 2);
+    const char *at = strchr(text, '@');
+    snprintf(spec, sizeof spec, "%.*s%s%s", (int)(at - text), text, fixture_path(at[1] - '0'), at + 2);
     counting = *base_env_posix();
     counting.alloc = count_alloc;
     counting.free = count_free;

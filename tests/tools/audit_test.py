@@ -19,22 +19,26 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "disk"))
 
 import xxhash  # noqa: E402
 
-from files import KVONCE, PAGE, all_files, copy_of, flip, kvonce, main, offsets, patch, replay, sealed, synth  # noqa: E402
+from files import (KVONCE, PAGE, all_files, copy_of, flip, kvonce, main, offsets, patch, replay, sealed,  # noqa: E402
+                   synth)
 
 STORE = os.environ["KVO_AUDIT_STORE"]  # the program of audit_store.c
 ROUNDS = int(os.environ.get("KVO_TEST_ROUNDS", "3"))
 BLOCK = 12000
 # A rewrite that cannot write its dead headers loses the copies on the medium, which are written again: repairs.
-# Dead headers that fail early in a run: how many a run with a mover writes depends on time, and the close must not fail.
+# Dead headers that fail early in a run: how many a run with a mover writes depends on time, and the close must not
+# fail.
 FAILS = "fault:remove=eio@2..9+"
-TIERS = {"two": "dram:10blk," + FAILS + "disk:%s:40blk", "alone": "disk:%s:60blk", "three": "dram:8blk,disk:%s:30blk,disk:%s:70blk"}
+TIERS = {"two": "dram:10blk," + FAILS + "disk:%s:40blk", "alone": "disk:%s:60blk",
+         "three": "dram:8blk,disk:%s:30blk,disk:%s:70blk"}
 
 
 def audit(*directories, code=0):
     """The figures of a store, which the words agree with."""
     where = ",".join(map(str, directories))
-    figures = json.loads(kvonce("audit", where, "--json", code=code) if code == 0 else run("audit", where, "--json", code=1))
-    text = kvonce("audit", where) if code == 0 else run("audit", where, code=1)
+    tell = kvonce if code == 0 else run
+    figures = json.loads(tell("audit", where, "--json", code=code))
+    text = tell("audit", where, code=code)
     last = {"agrees": "balanced", "open": "balanced but for that", "differs": "not balanced"}[figures["verdict"]]
     assert text.splitlines()[-1] == last and (code == 1) == (figures["verdict"] == "differs"), text
     for check in figures["checks"]:
@@ -77,7 +81,8 @@ def test_a_replay_is_balanced_and_an_audit_writes_nothing(folder):
         disk = tier_of(figures, "disk")
         assert figures["closed_in_order"] and found(figures) == set()
         assert disk["written"]["demote"]["bytes"] == disk["life_bytes"] and disk["left"]["evict"]["blocks"] > 0
-        assert disk["found"]["blocks"] == len(offsets(directory)) and disk["found"]["bytes"] == BLOCK * len(offsets(directory))
+        count = len(offsets(directory))
+        assert disk["found"]["blocks"] == count and disk["found"]["bytes"] == BLOCK * count
         assert "recover" not in disk["written"] and report["digest_misses"] == 0
         assert sum(tenant["found"]["bytes"] for tenant in figures["tenants"]) == disk["found"]["bytes"]
         assert all(t["written"]["bytes"] - t["left"]["bytes"] == t["found"]["bytes"] for t in figures["tenants"])
@@ -110,8 +115,8 @@ def test_a_kill_is_told_apart_and_entered_by_the_next_opening(folder):
         directories = [folder / tiers / ("disk%d" % i) for i in range(TIERS[tiers].count("%s"))]
         (folder / tiers).mkdir()
         for seed in range(ROUNDS):
-            process = subprocess.Popen([STORE, TIERS[tiers] % tuple(directories), str(seed), "0", "stepped", "for-ever"],
-                                       stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            words = [STORE, TIERS[tiers] % tuple(directories), str(seed), "0", "stepped", "for-ever"]
+            process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             assert process.stdout.readline() == b"open\n"
             time.sleep(0.02 + 0.017 * seed)  # where in it the kill comes is left to chance
             process.send_signal(signal.SIGKILL)
@@ -120,8 +125,10 @@ def test_a_kill_is_told_apart_and_entered_by_the_next_opening(folder):
             figures = audit(*directories)
             assert not figures["closed_in_order"], (tiers, seed)
             # Rows that belong together are written together: only what is there may differ.
-            assert {check for _, check in found(figures)} <= {"blocks", "bytes", "rewritten"}, (tiers, seed, found(figures))
-            work(folder / tiers, tiers, seed, steps=20, fails=False)  # so few headers are written that the close would fail
+            checks = {check for _, check in found(figures)}
+            assert checks <= {"blocks", "bytes", "rewritten"}, (tiers, seed, found(figures))
+            # So few headers are written that the close would fail.
+            work(folder / tiers, tiers, seed, steps=20, fails=False)
             figures = audit(*directories)
             assert figures["verdict"] == "agrees" and figures["closed_in_order"], (tiers, seed, found(figures))
         recovered += sum("recover" in tier["written"] or "recover" in tier["left"] for tier in figures["tiers"])
@@ -132,7 +139,8 @@ def test_a_kill_is_told_apart_and_entered_by_the_next_opening(folder):
 # ---- what is not so ----
 
 HEAD, ACCOUNT, ROW = 24 + 8 * 12, 16 + 8 * 9, 24
-COUNTERS = ["hits", "lives", "life_bytes", "clean_discards", "other_evictions", "orphans", "yields", "promotions", "io_errors"]
+COUNTERS = ["hits", "lives", "life_bytes", "clean_discards", "other_evictions", "orphans", "yields", "promotions",
+            "io_errors"]
 TOTAL_REWRITES = 10
 
 
@@ -170,7 +178,8 @@ def values(content):
         at = HEAD + accounts * ACCOUNT + i * ROW
         where = struct.unpack_from("<I", content, at)[0]
         name, direction, cause = names[where & 255], where >> 8 & 255, causes.get(where >> 16)
-        told = {0: {"demote", "promote", "repair"}, 1: {"put", "demote", "promote", "rewrite", "repair"}, 2: set(causes.values())}
+        told = {0: {"demote", "promote", "repair"}, 1: {"put", "demote", "promote", "rewrite", "repair"},
+                2: set(causes.values())}
         # What left memory is not recounted: it has no medium.
         if cause in told[direction] and not (direction == 2 and name == "dram" and cause != "evict"):
             what = "%s %s %s" % (name, ["read", "written", "left"][direction], cause)
@@ -189,7 +198,8 @@ def test_each_forged_number_is_told(folder):
         if what == "dram written rewrite bytes":  # nothing else tells it
             continue
         forge(directories[0], offset, "<Q", 1)
-        done = subprocess.run([KVONCE, "audit", ",".join(map(str, directories))], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([KVONCE, "audit", ",".join(map(str, directories))], capture_output=True, text=True,
+                              timeout=60)
         assert done.returncode == 1 and "\ndiffers  " in done.stdout, what
         told += 1
         kinds.add(what)
@@ -216,7 +226,8 @@ def test_a_header_that_goes_or_comes_behind_its_back_is_told(folder):
     figures = audit(gone, code=1)
     assert found(figures) == {("disk", "blocks"), ("disk", "bytes")}
     disk = tier_of(figures, "disk")
-    assert disk["told"]["blocks"] - disk["found"]["blocks"] == 1 and disk["told"]["bytes"] - disk["found"]["bytes"] == BLOCK
+    assert disk["told"]["blocks"] - disk["found"]["blocks"] == 1
+    assert disk["told"]["bytes"] - disk["found"]["bytes"] == BLOCK
     # A block of another name in a slot that is free, the next one.
     page = bytearray(header)
     free = where[-1] + 4 * PAGE

@@ -36,7 +36,8 @@ def make_store(folder, requests=60, capacity="500blk"):
 
 def repair(directory, *options, code=0):
     """{offset: (what was wrong, what was done)}, the lines behind."""
-    done = subprocess.run([KVONCE, "verify", directory, "--repair", *options], capture_output=True, text=True, timeout=120)
+    words = [KVONCE, "verify", directory, "--repair", *options]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     said, rest = {}, []
     for line in done.stdout.splitlines():
@@ -64,15 +65,16 @@ def stopped_replay(folder, tiers, directory, written_out=False):
     """A process that has the store open, stopped in the middle; one that was too quick is followed by a longer one."""
     requests = 2000
     while True:
-        process = subprocess.Popen([KVONCE, "replay", synth(folder, requests), "--tiers", tiers, "--block-bytes", str(BLOCK)],
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        words = [KVONCE, "replay", synth(folder, requests), "--tiers", tiers, "--block-bytes", str(BLOCK)]
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while process.poll() is None:
             ledger = directory / "ledger.a"
             if written_out and not (ledger.exists() and ledger.stat().st_size):
                 time.sleep(0.01)
                 continue
             process.send_signal(signal.SIGSTOP)
-            if "in use by process" in subprocess.run([KVONCE, "stat", directory], capture_output=True, text=True).stderr:
+            done = subprocess.run([KVONCE, "stat", directory], capture_output=True, text=True)
+            if "in use by process" in done.stderr:
                 return process
             process.send_signal(signal.SIGCONT)
         requests *= 2
@@ -91,7 +93,8 @@ def random_damage(directory, seed):
         elif kind == "payload":
             flip(directory / "data", at + PAGE + source.randrange(BLOCK), source.randrange(1, 256))
         elif kind == "padding":
-            flip(directory / "data", at + PAGE + BLOCK + source.randrange(SLOT - PAGE - BLOCK), source.randrange(1, 256))
+            flip(directory / "data", at + PAGE + BLOCK + source.randrange(SLOT - PAGE - BLOCK),
+                 source.randrange(1, 256))
         elif kind == "zeroed header":
             patch(directory / "data", at, bytes(PAGE))
         elif kind == "torn":
@@ -174,7 +177,8 @@ def test_b120_a_repair_that_is_killed_is_finished_by_the_next(folder):
         assert report["wrong_reads"] == 0 and report["digest_misses"] == 0, seed
         lost_in_all += len(lost)
     assert kills > 0 and lost_in_all > 0
-    print("%d repairs killed, the next one finished: %d blocks lost to damage, none that was whole" % (kills, lost_in_all))
+    print("%d repairs killed, the next one finished: %d blocks lost to damage, none that was whole"
+          % (kills, lost_in_all))
 
 
 def test_a_directory_that_is_repaired_alone_is_entered_by_the_next_opening_of_all(folder):
@@ -199,7 +203,8 @@ def test_the_next_opening_takes_the_checkpoint(folder):
     directory, _ = make_store(folder, 30)
     flip(directory / "data", min(offsets(directory).values()) + PAGE, 1)
     repair(directory)
-    done = subprocess.run([KVONCE, "policy", directory, "--all", "--set", "priority=60"], capture_output=True, text=True)
+    words = [KVONCE, "policy", directory, "--all", "--set", "priority=60"]
+    done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "", done  # "reading all slot headers" would be there
 
 
@@ -297,7 +302,8 @@ def test_b120_on_a_read_only_file_system_it_says_so(folder):
     directory, _ = make_store(folder, 30)
     flip(directory / "data", min(offsets(directory).values()) + PAGE, 1)
     before = all_files(directory)
-    if os.getuid() != 0 or subprocess.run(["mount", "--bind", directory, directory], capture_output=True).returncode != 0:
+    words = ["mount", "--bind", directory, directory]
+    if os.getuid() != 0 or subprocess.run(words, capture_output=True).returncode != 0:
         print("not root, or no mounts: a read-only file system is not tried")
         return
     try:

@@ -97,7 +97,8 @@ static const disk_checkpoint *page_at(reading *r, uint32_t page, disk_checkpoint
     if (page >= r->first + r->have) {
         r->first = page;
         r->have = r->end - page < PAGES ? r->end - page : PAGES;
-        if (disk_pages_read(r->d, r->d->checkpoint_file, (uint64_t)page * TIER_UNIT, r->pages, r->have * TIER_UNIT) != 0)
+        uint64_t offset = (uint64_t)page * TIER_UNIT;
+        if (disk_pages_read(r->d, r->d->checkpoint_file, offset, r->pages, r->have * TIER_UNIT) != 0)
             return NULL;
     }
     const disk_checkpoint *p = &r->pages[page - r->first];
@@ -137,7 +138,8 @@ static int read_slot(reading *r, const disk_checkpoint_slot *c)
     if (c->slot < r->next_slot || segment >= r->then.segment_count || at == 0)
         return -EBADMSG;
     disk_segment_now now = r->segments[segment];
-    if (now.stride < 2 || (at - 1) % now.stride != 0 || (at - 1) / now.stride >= disk_slots_of(&r->then, segment, now.stride) ||
+    if (now.stride < 2 || (at - 1) % now.stride != 0 ||
+        (at - 1) / now.stride >= disk_slots_of(&r->then, segment, now.stride) ||
         c->rewrites > LIFE_REWRITES_MAX || c->format > 15 || !disk_identity_fits(&c->identity, now.stride))
         return -EBADMSG;
     r->next_slot = c->slot + now.stride;

@@ -147,8 +147,8 @@ static int check_directory(disk *d, kvo_error *error)
     if (d->may_create) {
         int r = d->env->make_directory(d->env, d->path);
         if (r == -ENOENT)
-            return base_fail(error, KVO_E_NOT_FOUND, "%s: cannot create the directory: create the one that it is to be in",
-                             d->path);
+            return base_fail(error, KVO_E_NOT_FOUND,
+                             "%s: cannot create the directory: create the one that it is to be in", d->path);
         if (r != 0 && r != -EEXIST)
             return base_fail(error, base_status_of_errno(r), "%s: cannot create the directory: %s", d->path,
                              strerror(-r));
@@ -342,8 +342,9 @@ static void disk_close(tier_medium *t)
 {
     disk *d = disk_of(t);
     base_env *env = d->env;
-    int files[] = {d->super_file,       d->data_file,        d->policy_file,      d->checkpoint_file, d->notes[0].file[0],
-                   d->notes[0].file[1], d->notes[1].file[0], d->notes[1].file[1], d->lock_file};
+    int files[] = {d->super_file,       d->data_file,        d->policy_file,
+                   d->checkpoint_file,  d->notes[0].file[0], d->notes[0].file[1],
+                   d->notes[1].file[0], d->notes[1].file[1], d->lock_file};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (files[i] >= 0)
             env->close(env, files[i]);
@@ -437,8 +438,8 @@ static int check_file_limit(disk *d, kvo_error *error)
     if (d->tier.data_bytes <= limits.file_bytes)
         return KVO_OK;
     return base_fail(error, KVO_E_NO_SPACE,
-                     "%s: takes %llu bytes, and this process may have files of %llu (ulimit -f): raise that, or give the "
-                     "tier less",
+                     "%s: takes %llu bytes, and this process may have files of %llu (ulimit -f): raise that, or give "
+                     "the tier less",
                      d->data_path, (unsigned long long)d->tier.data_bytes, (unsigned long long)limits.file_bytes);
 }
 

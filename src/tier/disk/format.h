@@ -83,7 +83,11 @@ typedef struct disk_note {
 } disk_note;
 
 /* A checkpoint is one head, then pages of segments, then pages of slots. */
-typedef enum disk_checkpoint_kind { DISK_CHECKPOINT_HEAD, DISK_CHECKPOINT_SEGMENTS, DISK_CHECKPOINT_SLOTS } disk_checkpoint_kind;
+typedef enum disk_checkpoint_kind {
+    DISK_CHECKPOINT_HEAD,
+    DISK_CHECKPOINT_SEGMENTS,
+    DISK_CHECKPOINT_SLOTS
+} disk_checkpoint_kind;
 
 typedef struct disk_checkpoint_head {
     uint32_t tiers; /* directories that were closed together */

@@ -59,7 +59,7 @@ typedef struct disk {
     struct disk_writer *writers; /* with writes on their way */
     uint64_t failed; /* lowest number of a block's write that did not complete, of this opening; 0: none */
     uint64_t flushed;
-    uint64_t super_written, super_flushed; /* sequences: of the last write that succeeded, and of one that was flushed */
+    uint64_t super_written, super_flushed; /* sequences: of the last write that succeeded, and that was flushed */
     disk_segment_now *on_medium;
     size_t on_medium_bytes;
     tier_stream *idle; /* streams */
@@ -107,8 +107,8 @@ int disk_invalidate(tier_medium *t, const uint32_t *slots, size_t count);
 int disk_pad(tier_medium *t, uint32_t slot, uint32_t payload_bytes, const void *last_unit);
 
 /* scan.c */
-int disk_scan(tier_medium *t, int (*segment)(void *, uint32_t, uint32_t, uint32_t), int (*each)(void *, const tier_slot *),
-              void *context);
+int disk_scan(tier_medium *t, int (*segment)(void *, uint32_t, uint32_t, uint32_t),
+              int (*each)(void *, const tier_slot *), void *context);
 bool disk_identity_fits(const block_identity *identity, uint32_t stride);
 uint32_t disk_slots_of(const tier_geometry *g, uint32_t segment, uint32_t stride);
 

@@ -139,7 +139,8 @@ static bool never_written(const disk *d, const disk_slot *h, uint32_t slot, uint
 }
 
 /* Live, dead, never used, or bad; calls each() for live and bad ones. */
-static int judge_slot(const scan *s, const disk_slot *h, uint32_t slot, uint32_t segment, uint32_t stride, uint32_t epoch)
+static int judge_slot(const scan *s, const disk_slot *h, uint32_t slot, uint32_t segment, uint32_t stride,
+                      uint32_t epoch)
 {
     if (disk_page_zero(h))
         return 0;
@@ -321,8 +322,8 @@ static int scan_segments(scan *s, uint32_t first, uint32_t count)
     return r == 0 ? scan_slots(s, first, now, count) : r;
 }
 
-int disk_scan(tier_medium *t, int (*segment)(void *, uint32_t, uint32_t, uint32_t), int (*each)(void *, const tier_slot *),
-              void *context)
+int disk_scan(tier_medium *t, int (*segment)(void *, uint32_t, uint32_t, uint32_t),
+              int (*each)(void *, const tier_slot *), void *context)
 {
     disk *d = disk_of(t);
     if (d->half_created)

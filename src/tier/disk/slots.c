@@ -103,8 +103,8 @@ int disk_segment_ready(disk *d, const tier_io *io)
     disk_segment_now *now = &d->on_medium[io->segment];
     int r = 0;
     pthread_mutex_lock(&d->lock);
-    /* Epochs only rise: an older one comes late. */
-    if (!disk_epoch_before(io->epoch, now->epoch) && (!now->known || now->stride != io->stride || now->epoch != io->epoch)) {
+    bool late = disk_epoch_before(io->epoch, now->epoch); /* epochs only rise */
+    if (!late && (!now->known || now->stride != io->stride || now->epoch != io->epoch)) {
         r = segment_header_write(d, io);
         if (r == 0)
             r = d->env->flush(d->env, d->data_file);

@@ -35,7 +35,8 @@ static int check_limits(const dram *d, kvo_error *error)
         d->env->limits(d->env, &limits);
     if (d->bytes > limits.memory_bytes)
         return base_fail(error, KVO_E_MEMORY,
-                         "dram: needs an arena of %zu bytes, and the machine, or the cgroup, has %llu: give the tier less",
+                         "dram: needs an arena of %zu bytes, and the machine, or the cgroup, has %llu: give the tier "
+                         "less",
                          d->bytes, (unsigned long long)limits.memory_bytes);
     if (d->bytes > limits.file_bytes)
         return base_fail(error, KVO_E_MEMORY,
