@@ -570,7 +570,7 @@ done:
 proctype evictor()
 {
     byte r;
-    atomic { /* C: judge(), victim_stands(), evict(), store_end_without() */
+    atomic { /* C: judge(), victim_stands(), room_evict(), store_end_without() */
         !locked;
         find(r);
         if
