@@ -115,6 +115,9 @@ int study_coherence(study *s);
 void study_coherence_read(study *s);
 int study_link(study *s);
 void study_link_read(study *s);
+/* A store without payloads, and blocks for it: names from number 0 on, in chains of 128. study_lookup.c */
+int study_open_ghosts(study *s, const char *name, uint64_t count, bench_store *store);
+int study_put_ghosts(bench_store *store, uint64_t count);
 /* The part of the first one that runs under callgrind. */
 int study_counted_lookups(study *s, uint64_t blocks);
 

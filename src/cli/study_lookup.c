@@ -15,7 +15,7 @@
 #define COUNTED 2048         /* chains that are looked up under callgrind */
 #define GHOST_BLOCK 65536u /* its bytes are nowhere, but 10^8 of them must fit the 16 TiB of a tier */
 
-static int put_ghosts(bench_store *store, uint64_t count)
+int study_put_ghosts(bench_store *store, uint64_t count)
 {
     static uint8_t names[CHAIN * BENCH_NAME_BYTES];
     kvo_segment segments[CHAIN];
@@ -34,7 +34,7 @@ static int put_ghosts(bench_store *store, uint64_t count)
     return code;
 }
 
-static int open_ghosts(study *s, const char *name, uint64_t count, bench_store *store)
+int study_open_ghosts(study *s, const char *name, uint64_t count, bench_store *store)
 {
     kvo_options options = KVO_OPTIONS_INIT;
     char tiers[64];
@@ -127,11 +127,11 @@ static int time_store(study *s, uint64_t blocks)
 {
     static const size_t batches[] = {1, 8, 32, 128};
     bench_store store;
-    int code = open_ghosts(s, "lookup", blocks, &store);
+    int code = study_open_ghosts(s, "lookup", blocks, &store);
     if (code != 0) {
         return code;
     }
-    code = put_ghosts(&store, blocks);
+    code = study_put_ghosts(&store, blocks);
     for (size_t i = 0; code == 0 && i < sizeof batches / sizeof batches[0]; i++) {
         const size_t pieces = LOOKED_UP / batches[i];
         uint8_t *names = chosen_names(blocks, batches[i], pieces);
@@ -153,11 +153,11 @@ int study_counted_lookups(study *s, uint64_t blocks)
 {
     bench_store store;
     kvo_answer answers[CHAIN];
-    int code = open_ghosts(s, "counted", blocks, &store);
+    int code = study_open_ghosts(s, "counted", blocks, &store);
     if (code != 0) {
         return code;
     }
-    code = put_ghosts(&store, blocks);
+    code = study_put_ghosts(&store, blocks);
     uint8_t *names = chosen_names(blocks, CHAIN, COUNTED);
     for (size_t i = 0; code == 0 && i < COUNTED; i++) {
         size_t matched;
@@ -430,14 +430,11 @@ void study_lookup_read(study *s)
     const study_row *lines = study_find(s, "lines", "kvo_exists", NULL),
                     *batched = study_find(s, "lines", "kvo_match", NULL);
     if (lines != NULL && batched != NULL) {
-        study_say(
-            s,
-            "A single look-up brings %.1f cache lines (%.0f bytes) that a first-level cache did not have, a name in a "
-            "batch of 128 %.1f",
-            lines->p50, 64.0 * lines->p50, batched->p50);
+        study_say(s, "A single look-up brings in %.1f cache lines (%.0f bytes) that a first-level cache did not have; in a "
+                     "batch of 128 a name brings in %.1f",
+                  lines->p50, 64.0 * lines->p50, batched->p50);
         if (large != NULL) {
-            study_say(s, ": at that rate one thread moves %.1f GB/s of control state",
-                      large->p50 * batched->p50 * 64.0 / 1e9);
+            study_say(s, ", which at the rate of one thread above is %.1f GB/s", large->p50 * batched->p50 * 64.0 / 1e9);
         }
         study_say(s, ". ");
     }

@@ -83,8 +83,11 @@ typedef struct updates {
     kvo_handle *handles;
     uint8_t *memory;
     size_t set; /* blocks whose policies are set now, from the first */
+    const char *series;
     uint64_t next_name;
 } updates;
+
+static const char HOT_SET[] = "hot", COLD_SET[] = "cold", GHOST_SET[] = "cold, no payloads";
 
 static void set_policies(study_worker *worker)
 {
@@ -103,12 +106,26 @@ static void set_policies(study_worker *worker)
     }
 }
 
+static int find_handles(updates *u)
+{
+    uint8_t *names = cli_alloc(u->blocks, BENCH_NAME_BYTES);
+    kvo_answer *answers = cli_alloc(u->blocks, sizeof *answers);
+    bench_names(names, 0, u->blocks);
+    kvo_names batch = bench_batch(&u->store, names, u->blocks);
+    int status = kvo_exists(u->store.store, &batch, answers);
+    u->handles = cli_alloc(u->blocks, sizeof *u->handles);
+    for (size_t i = 0; status == KVO_OK && i < u->blocks; i++) {
+        u->handles[i] = answers[i].handle;
+    }
+    free(answers);
+    free(names);
+    return status == KVO_OK ? 0 : bench_refused("exists", status);
+}
+
 static int open_updates(study *s, updates *u)
 {
     kvo_options options = KVO_OPTIONS_INIT;
     char tiers[96];
-    uint8_t *names = cli_alloc(u->blocks, BENCH_NAME_BYTES);
-    kvo_answer *answers = cli_alloc(u->blocks, sizeof *answers);
     options.block_bytes = BLOCK_BYTES;
     (void)snprintf(tiers, sizeof tiers, "dram:%zublk,disk:@:%zublk", u->memory_blocks,
                    u->blocks + 4 * u->memory_blocks);
@@ -117,25 +134,13 @@ static int open_updates(study *s, updates *u)
         u->memory = bench_map(16 * BLOCK_BYTES);
         code = bench_fill(&u->store, 0, u->blocks, 16, BLOCK_BYTES, u->memory);
     }
-    if (code == 0) {
-        bench_names(names, 0, u->blocks);
-        kvo_names batch = bench_batch(&u->store, names, u->blocks);
-        int status = kvo_exists(u->store.store, &batch, answers);
-        code = status == KVO_OK ? 0 : bench_refused("exists", status);
-    }
-    u->handles = cli_alloc(u->blocks, sizeof *u->handles);
-    for (size_t i = 0; code == 0 && i < u->blocks; i++) {
-        u->handles[i] = answers[i].handle;
-    }
-    free(answers);
-    free(names);
-    return code;
+    return code != 0 ? code : find_handles(u);
 }
 
 static int time_updates(study *s, updates *u, unsigned threads, int movers)
 {
     kvo_put_options put = KVO_PUT_OPTIONS_INIT;
-    study_row row = study_row_of("policy_update", u->set == HOT ? "hot" : "cold", "ns");
+    study_row row = study_row_of("policy_update", u->series, "ns");
     bench_writer *writer = NULL;
     int code = 0;
     put.policy.qos = 0;
@@ -170,6 +175,7 @@ static int through_store(study *s)
     int code = open_updates(s, &u);
     for (size_t i = 0; code == 0 && i < 2; i++) {
         u.set = sets[i];
+        u.series = i == 0 ? HOT_SET : COLD_SET;
         for (int movers = 0; movers < 2; movers++) {
             for (unsigned threads = 1; code == 0 && threads <= 4 * s->cores; threads = study_more_threads(s, threads)) {
                 code = time_updates(s, &u, threads, movers);
@@ -180,6 +186,25 @@ static int through_store(study *s)
     bench_unmap(u.memory, 16 * BLOCK_BYTES);
     free(u.handles);
     bench_place_clear(&s->bench, "updates");
+    return code != 0 ? code : closed;
+}
+
+/* Many more than caches hold the records of: without payloads, and so without a mover. */
+static int through_large_store(study *s)
+{
+    updates u = {.series = GHOST_SET, .set = (size_t)study_pick(s, 1e6, 1e6, 1e4)};
+    u.blocks = u.set;
+    int code = study_open_ghosts(s, "ghosts", u.blocks, &u.store);
+    if (code != 0) {
+        return code;
+    }
+    code = study_put_ghosts(&u.store, u.blocks);
+    code = code != 0 ? code : find_handles(&u);
+    for (unsigned threads = 1; code == 0 && threads <= 2 * s->cores; threads = study_more_threads(s, threads)) {
+        code = time_updates(s, &u, threads, 0);
+    }
+    int closed = bench_close(&u.store, 0);
+    free(u.handles);
     return code != 0 ? code : closed;
 }
 
@@ -416,6 +441,7 @@ int study_update(study *s)
 {
     int code = measure_instrument(s);
     code = code != 0 ? code : through_store(s);
+    code = code != 0 ? code : through_large_store(s);
     return code != 0 ? code : bare_tables(s);
 }
 
@@ -480,7 +506,8 @@ void study_update_read(study *s)
     const study_row *alone = study_find(s, "policy_update", "cold", "schedulers", 1.0, "movers", 0.0, NULL);
     const study_row *moved = study_find(s, "policy_update", "cold", "schedulers", 1.0, "movers", 1.0, NULL);
     const study_row *step = study_find(s, "table_step_alone", NULL, NULL);
-    char one[STUDY_TAIL_TEXT], two[STUDY_TAIL_TEXT];
+    const study_row *large = study_find(s, "policy_update", GHOST_SET, "schedulers", 1.0, NULL);
+    char one[STUDY_TAIL_TEXT], two[STUDY_TAIL_TEXT], count[CLI_COUNT_TEXT];
     unsigned schedulers = 1; /* as many as have a processor each, and the mover one */
     while (study_more_threads(s, schedulers) + 1 <= s->cores) {
         schedulers = study_more_threads(s, schedulers);
@@ -492,6 +519,11 @@ void study_update_read(study *s)
                   "down and another thread puts new ones%s. ",
                   alone->p50, study_tail(alone, one), moved->p50, study_tail(moved, two),
                   moved->oversubscribed ? ", more threads than processors" : "");
+    }
+    if (large != NULL) {
+        (void)cli_count_text((uint64_t)study_parameter_of(large, "blocks"), count);
+        study_say(s, "Among %s blocks without payloads, whose records alone are %.1f MiB, it takes %.0f ns%s. ", count,
+                  study_parameter_of(large, "blocks") * 64.0 / 1048576.0, large->p50, study_tail(large, one));
     }
     say_set(s, "table_update", "table_rounds", schedulers, study_pick(s, 1e6, 1e5, 1e4));
     say_set(s, "table_update_hot", "table_rounds_hot", schedulers, HOT);

@@ -43,9 +43,11 @@ def check_row(row):
         return
     assert row["sample_count"] >= 1 and 1 <= len(row["samples"]) <= min(1000, row["sample_count"]), row
     assert row["samples"] == sorted(row["samples"]), row
-    assert (row["p99"] is None) == (row["sample_count"] < 100) and (row["p999"] is None) == (row["sample_count"] < 1000), row
+    assert (row["p99"] is None) == (row["sample_count"] < 100), row
+    assert (row["p999"] is None) == (row["sample_count"] < 1000), row
     figures = [row[key] for key in SUMMARY if row[key] is not None]
-    assert all(math.isfinite(f) and (f >= 0 or row["name"].startswith("balance")) for f in figures) and figures == sorted(figures), row
+    assert all(math.isfinite(f) and (f >= 0 or row["name"].startswith("balance")) for f in figures), row
+    assert figures == sorted(figures), row
     assert (row["samples"][0], row["samples"][-1]) == (row["least"], row["most"]), row
     assert row["computed"] in (True, False) and row["oversubscribed"] in (True, False)
 
@@ -69,6 +71,7 @@ def test_all_experiments_have_rows_and_a_reading(folder):
     assert all(r["oversubscribed"] == (r["parameters"]["threads"] > cores) for r in match)
     assert {r["series"] for r in rows(report["update"], "table_update")} == \
         {"one line a block", "two lines a block", "packed words", "one lock"}
+    assert {r["series"] for r in rows(report["update"], "policy_update")} == {"hot", "cold", "cold, no payloads"}
     check_which_form_is_said_to_win(report["update"])
 
 
@@ -100,16 +103,17 @@ def test_what_a_link_carries_is_the_payload_and_what_the_ledger_says(folder):
     for series, size in kernel:
         parts = [r["median"] for name in ("payload_bytes", "metadata_bytes", "padding_bytes")
                  for r in rows(link, name, series) if r["parameters"]["block_bytes"] == size]
-        # The kernel's count is of the whole process and of what reached the device: no less than payload, where it counts.
+        # The kernel's count is of the whole process and of what reached the device: no less than payload.
         assert len(parts) == 3 and (kernel[series, size] == 0 or kernel[series, size] >= 0.9 * parts[0]), (series, size)
-    for row in rows(link, "calls"):  # by threads a call a block, by io_uring none; what is written once a segment beside it
+    for row in rows(link, "calls"):  # by threads one a block, by io_uring none; what is written once a segment beside it
         fewest = 1 if "threads" in row["series"] else 0
         assert fewest <= row["median"] <= fewest + 1, row
     for row in rows(link, "balance"):
         assert ("missing" in row) == ((row["series"], row["parameters"]["block_bytes"]) not in kernel), row
     pairs = [(abs(r["median"]), abs(b["median"])) for r, b in zip(rows(link, "balance"), rows(link, "balance_bytes"))
              if "missing" not in r]
-    said = "No balance" if not pairs else "the accounts agree" if all(p <= 0.1 or n <= 8192 for p, n in pairs) else "DO NOT AGREE"
+    same = all(p <= 0.1 or n <= 8192 for p, n in pairs)
+    said = "No balance" if not pairs else "the accounts agree" if same else "DO NOT AGREE"
     assert said in link["reading"], (pairs, link["reading"])
 
 
@@ -157,7 +161,8 @@ def test_one_processor_is_told(folder):
     one = {min(os.sched_getaffinity(0))}
     coherence = study(folder, "--only", "coherence", preexec_fn=lambda: os.sched_setaffinity(0, one))["coherence"]
     assert "one processor" in rows(coherence, "line_transfer")[0]["missing"]
-    assert "take turns on one processor" in coherence["reading"] and "cache line" not in coherence["reading"], coherence["reading"]
+    said = coherence["reading"]
+    assert "take turns on one processor" in said and "cache line" not in said, said
     assert all(r["oversubscribed"] for r in rows(coherence, "policy_age") if "missing" not in r)
 
 
@@ -209,7 +214,9 @@ def test_a_study_that_is_stopped_leaves_nothing_and_nobody(folder):
     """At its longest wait: a child counts for it. One that only writes and sleeps will do."""
     child, place = folder / "valgrind", folder / "place"
     place.mkdir()
-    child.write_text("#!/bin/sh\nfor i; do case $i in --callgrind-out-file=*) echo $$ >${i#*=};; esac; done\nexec sleep 300\n")
+    child.write_text("#!/bin/sh\n"
+                     "for i; do case $i in --callgrind-out-file=*) echo $$ >${i#*=};; esac; done\n"
+                     "exec sleep 300\n")
     child.chmod(0o755)
     environment = dict(os.environ, PATH="%s:%s" % (folder, os.environ["PATH"]))
     running = subprocess.Popen([KVONCE, "study", "--tiny", "--only", "lookup", "--dir", place], env=environment,
@@ -253,21 +260,22 @@ def test_the_report_has_plots_and_needs_nothing_else(folder):
 def test_what_cannot_run_says_why(folder):
     assert "all, lookup, update, sram, coherence or link" in kvonce("study", "--only", "nothing", code=2)
     # Before anything is measured: these would take minutes otherwise, and a trace that is none is found last.
-    for option, path, why in [("--json", "", "No such file"), ("--html", folder, "Is a directory"), ("--trace", os.devnull, "empty")]:
-        line = kvonce("study", option, path, "--dir", folder, "--json=%s" % (folder / "left.json") if option != "--json" else "--quick",
-                      code=2)
+    other = "--json=%s" % (folder / "left.json")
+    for option, path, why, more in [("--json", "", "No such file", "--quick"), ("--html", folder, "Is a directory", other),
+                                    ("--trace", os.devnull, "empty", other)]:
+        line = kvonce("study", option, path, "--dir", folder, more, code=2)
         assert why in line and str(path) in line, line
     assert "both to" in kvonce("study", "--json", folder / "same", "--html", folder / "same", "--dir", folder, code=2)
     assert os.listdir(folder) == []
     # One report that cannot be written does not take the other with it.
-    assert "/dev/full" in kvonce("study", "--tiny", "--only", "sram", "--html", "/dev/full", "--json", folder / "x.json", "--dir", folder,
-                                 code=2)
+    sram = ("study", "--tiny", "--only", "sram", "--dir", folder)
+    assert "/dev/full" in kvonce(*sram, "--html", "/dev/full", "--json", folder / "x.json", code=2)
     assert json.loads((folder / "x.json").read_text())["experiments"][0]["name"] == "sram"
     (folder / "x.json").unlink()
-    assert "/dev/full" in kvonce("study", "--tiny", "--only", "sram", "--json", "/dev/full", "--dir", folder, code=2)
-    assert "none.jsonl" in kvonce("study", "--tiny", "--only", "sram", "--trace", folder / "none.jsonl", "--dir", folder, code=2)
+    assert "/dev/full" in kvonce(*sram, "--json", "/dev/full", code=2)
+    assert "none.jsonl" in kvonce(*sram, "--trace", folder / "none.jsonl", code=2)
     assert "none" in kvonce("study", "--tiny", "--dir", folder / "none", code=2)
-    assert "x.html" in kvonce("study", "--tiny", "--only", "sram", "--html", folder / "none" / "x.html", "--dir", folder, code=2)
+    assert "x.html" in kvonce(*sram, "--html", folder / "none" / "x.html", code=2)
     assert os.listdir(folder) == []
     environment = dict(os.environ, PATH="/nonexistent")
     done = subprocess.run([KVONCE, "study", "--tiny", "--only", "lookup", "--json", "-", "--dir", folder],
