@@ -179,7 +179,7 @@ def test_what_was_asked_for_and_what_was_done_are_two_rows(folder):
 
 
 def test_reuse_distances_are_exact(folder):
-    """Three blocks in turn: after the first round every look-up finds its record 2 others ago, and gets and puts too."""
+    """Three blocks in turn: after the first round each look-up finds its record 2 others ago, and gets and puts too."""
     trace = folder / "trace.jsonl"
     ids = [[1], [2], [3]] * 100
     trace.write_text("".join(json.dumps({"timestamp": i, "hash_ids": x}) + "\n" for i, x in enumerate(ids)))
