@@ -168,8 +168,8 @@ static void free_results(study *s)
 int cli_study_command(int argc, char **argv)
 {
     static const char *const words[] = {"all", "lookup", "update", "sram", "coherence", "link", NULL};
-    const char *directory = NULL, *html = NULL, *json = NULL, *quick = NULL, *tiny = NULL, *only_text = NULL, *trace = NULL;
-    const char *count_text = NULL, *operand;
+    const char *directory = NULL, *html = NULL, *json = NULL, *quick = NULL, *tiny = NULL;
+    const char *only_text = NULL, *trace = NULL, *count_text = NULL, *operand;
     const cli_option options[] = {
         {"--dir", "DIR", "where to write (default: $TMPDIR or /var/tmp); a directory is made in it", &directory},
         {"--html", "FILE", "write a report with plots", &html},
@@ -178,7 +178,8 @@ int cli_study_command(int argc, char **argv)
         {"--quick", NULL, "fewer and shorter samples: about a minute instead of five", &quick},
         {"--tiny", NULL, "a run of seconds that shows that all works; its figures mean nothing", &tiny},
         {"--trace", "FILE", "a serving trace for sram, as for kvonce replay (default: a synthetic one)", &trace},
-        {"--count-lookups", "BLOCKS", "look-ups among so many blocks, for callgrind; the study runs this itself", &count_text},
+        {"--count-lookups", "BLOCKS", "look-ups among so many blocks, for callgrind; the study runs this itself",
+         &count_text},
         {NULL, NULL, NULL, NULL}};
     char path[4096];
     uint64_t count = 0;

@@ -382,8 +382,8 @@ void study_coherence_read(study *s)
     const study_row *down = study_find(s, "replaced", kind_names[DEMOTED], "updates_per_s", 1e4, NULL);
     const study_row *left = study_find(s, "replaced", kind_names[DISCARDED], "updates_per_s", 1e4, NULL);
     const study_row *made = study_find(s, "updates", NULL, "updates_per_s", 1e4, NULL);
-    const study_row *far = study_find(s, "replaced_over_link", kind_names[DISCARDED], "link_us", 10.0, "updates_per_s", 1e4,
-                                      NULL);
+    const study_row *far = study_find(s, "replaced_over_link", kind_names[DISCARDED], "link_us", 10.0,
+                                      "updates_per_s", 1e4, NULL);
     char text[PART_TEXT], other[PART_TEXT], count[CLI_COUNT_TEXT];
     char blocks[CLI_COUNT_TEXT];
     (void)cli_count_text(MEMORY_BLOCKS, blocks);

@@ -20,7 +20,8 @@ const char *study_number_text(double value, const char *unit, char text[STUDY_NU
     } else if (strcmp(unit, "s") == 0 || strcmp(unit, "s/block") == 0 || strcmp(unit, "ns") == 0) {
         double s = strcmp(unit, "ns") == 0 ? value * 1e-9 : value;
         const char *name = s < 1e-6 ? "ns" : s < 1e-3 ? "us" : s < 1.0 ? "ms" : "s";
-        (void)snprintf(text, STUDY_NUMBER_TEXT, "%.4g %s", s * (s < 1e-6 ? 1e9 : s < 1e-3 ? 1e6 : s < 1.0 ? 1e3 : 1.0), name);
+        double times = s < 1e-6 ? 1e9 : s < 1e-3 ? 1e6 : s < 1.0 ? 1e3 : 1.0;
+        (void)snprintf(text, STUDY_NUMBER_TEXT, "%.4g %s", s * times, name);
     } else {
         while (value >= 1000.0 && i + 1 < sizeof counts / sizeof counts[0]) {
             value /= 1000.0;
@@ -34,8 +35,12 @@ const char *study_number_text(double value, const char *unit, char text[STUDY_NU
 const char *study_words(const char *parameter)
 {
     static const char *const words[][2] = {
-        {"batch", "names a call"},          {"block_bytes", "bytes a block"},   {"cache_bytes", "size of the cache"},
-        {"capacity_bytes", "capacity"},     {"link_us", "delay of the link, us"}, {"updates_per_s", "updates a second"}};
+        {"batch", "names a call"},
+        {"block_bytes", "bytes a block"},
+        {"cache_bytes", "size of the cache"},
+        {"capacity_bytes", "capacity"},
+        {"link_us", "delay of the link, us"},
+        {"updates_per_s", "updates a second"}};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (strcmp(words[i][0], parameter) == 0) {
             return words[i][1];
@@ -127,7 +132,11 @@ static void put_machine(FILE *file, const bench *b)
 static void put_row(FILE *file, const study_row *row)
 {
     char a[STUDY_NUMBER_TEXT], b[STUDY_NUMBER_TEXT], c[STUDY_NUMBER_TEXT], d[STUDY_NUMBER_TEXT];
-    fprintf(file, "<tr><td>%s%s%s<td>", row->name, row->series != NULL ? ": " : "", row->series != NULL ? row->series : "");
+    fprintf(file, "<tr><td>%s", row->name);
+    if (row->series != NULL) {
+        fprintf(file, ": %s", row->series);
+    }
+    fputs("<td>", file);
     for (unsigned i = 0; i < row->parameter_count; i++) {
         const char *unit = strstr(row->parameters[i].name, "bytes") != NULL ? "bytes" : "";
         fprintf(file, "%s%s %s", i != 0 ? ", " : "", study_number_text(row->parameters[i].value, unit, a),
@@ -163,8 +172,8 @@ static void put_experiment(FILE *file, const study_experiment *e, const struct s
     for (size_t i = 0; i < STUDY_PLOTS_MAX && e->plots[i].row != NULL; i++) {
         study_plot_write(file, &e->plots[i], result);
     }
-    fputs("<details><summary>All figures</summary><div class=wide><table><tr><th>figure<th>of<th>median<th>unit<th>quarter to "
-          "three quarters<th>samples\n", file);
+    fputs("<details><summary>All figures</summary><div class=wide><table><tr><th>figure<th>of<th>median<th>unit"
+          "<th>quarter to three quarters<th>samples\n", file);
     for (size_t i = 0; i < result->row_count; i++) {
         put_row(file, &result->rows[i]);
     }

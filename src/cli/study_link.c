@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Experiment 5: what crosses a link for one block: counted at the tiers' boundaries by the ledger, and by the kernel; and
- * computed for links that this machine need not have.
+ * Experiment 5: what crosses a link for one block: counted at the tiers' boundaries by the ledger, and by the kernel;
+ * and computed for links that this machine need not have.
  */
 #include "study.h"
 
@@ -163,7 +163,8 @@ static int count_tier(study *s, const char *tier, int engine, uint64_t block_byt
     kvo_error why;
     char tiers[96];
     /* Many small ones: what is written once a segment is spread over them. */
-    const size_t blocks = block_bytes < 1u << 20 ? (size_t)study_pick(s, 2048, 512, 32) : (size_t)study_pick(s, 128, 32, 16);
+    const size_t blocks =
+        block_bytes < 1u << 20 ? (size_t)study_pick(s, 2048, 512, 32) : (size_t)study_pick(s, 128, 32, 16);
     options.block_bytes = block_bytes;
     options.io_engine = engine;
     options.write_out_ns = 3600000000000u; /* policies are not a block's transfer: none meanwhile */
@@ -229,8 +230,8 @@ static double nvme_bytes(double payload)
     const double whole = floor(payload / 1048576), rest = payload - whole * 1048576;
     return whole * nvme_command_bytes(1048576) + (rest > 0 ? nvme_command_bytes(rest) : 0);
 }
-/* RoCE v2, 4096 bytes a packet: preamble and gap 20, Ethernet 14 + 4, IPv4 20, UDP 8, BTH 12, ICRC 4; a RETH of 16 with the
-   first packet, and an acknowledgement of 20 + 18 + 20 + 8 + 12 + 4 + 4. */
+/* RoCE v2, 4096 bytes a packet: preamble and gap 20, Ethernet 14 + 4, IPv4 20, UDP 8, BTH 12, ICRC 4; a RETH of 16 with
+   the first packet, and an acknowledgement of 20 + 18 + 20 + 8 + 12 + 4 + 4. */
 static double rdma_transactions(double payload) { return pieces(payload, 4096); }
 static double rdma_bytes(double payload) { return payload + rdma_transactions(payload) * 82 + 16 + 86; }
 
@@ -319,14 +320,15 @@ void study_link_read(study *s)
         const study_row *put = disk_put(s, "overhead", sizes[i]);
         const study_row *packets = study_find(s, "wire_overhead", wires[0].name, "block_bytes", sizes[i], NULL);
         if (put != NULL && packets != NULL) {
-            study_say(s, "At %s a block the store adds %.3f %% to what goes to disk; PCI Express's own packets would add "
-                         "%.2f %% (computed). ",
+            study_say(s, "At %s a block the store adds %.3f %% to what goes to disk; PCI Express's own packets would "
+                         "add %.2f %% (computed). ",
                       i == 0 ? "64 KiB" : "5 MiB", put->p50, packets->p50);
         }
     }
     const study_row *requests = disk_put(s, "requests", 5242880.0), *copies = disk_put(s, "copies", 5242880.0);
     if (requests != NULL && copies != NULL) {
-        study_say(s, "A block of 5 MiB is %.2f requests to the kernel and %.2f copies by the processor on its way to disk. ",
+        study_say(s, "A block of 5 MiB is %.2f requests to the kernel and %.2f copies by the processor on its way to "
+                     "disk. ",
                   requests->p50, copies->p50);
     }
     say_balance(s);

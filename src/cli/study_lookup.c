@@ -190,8 +190,8 @@ static int run_callgrind(const study *s, const char *function, uint64_t blocks, 
             _exit(127);
         }
         (void)execlp("valgrind", "valgrind", "--tool=callgrind", "--cache-sim=yes", "--D1=32768,8,64",
-                     "--LL=33554432,16,64", "--collect-atstart=no", toggle, file, s->program, "study", "--count-lookups",
-                     count, "--dir", s->bench.directory, (char *)NULL);
+                     "--LL=33554432,16,64", "--collect-atstart=no", toggle, file, s->program, "study",
+                     "--count-lookups", count, "--dir", s->bench.directory, (char *)NULL);
         _exit(127);
     }
     int status = 0;
@@ -430,11 +430,12 @@ void study_lookup_read(study *s)
     const study_row *lines = study_find(s, "lines", "kvo_exists", NULL),
                     *batched = study_find(s, "lines", "kvo_match", NULL);
     if (lines != NULL && batched != NULL) {
-        study_say(s, "A single look-up brings in %.1f cache lines (%.0f bytes) that a first-level cache did not have; in a "
-                     "batch of 128 a name brings in %.1f",
+        study_say(s, "A single look-up brings in %.1f cache lines (%.0f bytes) that a first-level cache did not have; "
+                     "in a batch of 128 a name brings in %.1f",
                   lines->p50, 64.0 * lines->p50, batched->p50);
         if (large != NULL) {
-            study_say(s, ", which at the rate of one thread above is %.1f GB/s", large->p50 * batched->p50 * 64.0 / 1e9);
+            study_say(s, ", which at the rate of one thread above is %.1f GB/s",
+                      large->p50 * batched->p50 * 64.0 / 1e9);
         }
         study_say(s, ". ");
     }

@@ -153,8 +153,9 @@ static double y_at(const drawing *d, double value)
 static void tick_y(const drawing *d, double value)
 {
     char text[STUDY_NUMBER_TEXT];
-    fprintf(d->file, "<line class=grid x1=%.1f x2=%.1f y1=%.1f y2=%.1f /><text x=%.1f y=%.1f text-anchor=end>%s</text>\n",
-            LEFT, WIDTH - RIGHT, y_at(d, value), y_at(d, value), LEFT - 6, y_at(d, value) + 4,
+    double y = y_at(d, value);
+    fprintf(d->file, "<line class=grid x1=%.1f x2=%.1f y1=%.1f y2=%.1f />", LEFT, WIDTH - RIGHT, y, y);
+    fprintf(d->file, "<text x=%.1f y=%.1f text-anchor=end>%s</text>\n", LEFT - 6, y + 4,
             study_number_text(value, d->unit, text));
 }
 
@@ -243,7 +244,8 @@ static void draw_point(const drawing *d, size_t line, const study_row *row)
     double x = x_at(d, study_parameter_of(row, d->plot->x)) + beside(d, line);
     char text[STUDY_NUMBER_TEXT];
     if (row->sample_count > 1) {
-        fprintf(d->file, "<line class=bar x1=%.1f x2=%.1f y1=%.1f y2=%.1f />", x, x, y_at(d, row->p25), y_at(d, row->p75));
+        fprintf(d->file, "<line class=bar x1=%.1f x2=%.1f y1=%.1f y2=%.1f />", x, x, y_at(d, row->p25),
+                y_at(d, row->p75));
     }
     if (has_tail(row)) {
         fprintf(d->file, "<line class=tail x1=%.1f x2=%.1f y1=%.1f y2=%.1f />", x, x, y_at(d, row->p75),

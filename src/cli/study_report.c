@@ -32,8 +32,8 @@ const study_experiment study_experiments[5] = {
     {"update",
      "Atomic update cost under concurrent schedulers",
      "Threads set whole policies of single blocks by handle, at random among 64 blocks (hot) or 8,192 (cold), and in a "
-     "store without payloads among 1,000,000, whose records no common cache holds; every call is timed, less the least that two readings of the clock are apart. With a mover, another thread puts blocks as fast "
-     "as the store takes "
+     "store without payloads among 1,000,000, whose records no common cache holds; every call is timed, less the least "
+     "that two readings of the clock are apart. With a mover, another thread puts blocks as fast as the store takes "
      "them, and the store's own mover brings others to disk. The bare tables hold only the words in question: a "
      "scheduler "
      "reads the mechanism word and swaps the policy word, a mover reads the policy and pins and unpins; a sample is "

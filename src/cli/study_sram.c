@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Experiment 3: control state of a capacity, and how much of it is hot: the records that a trace's requests touch, in order,
- * and what part of these accesses a cache of some size would serve.
+ * Experiment 3: control state of a capacity, and how much of it is hot: the records that a trace's requests touch, in
+ * order, and what part of these accesses a cache of some size would serve.
  */
 #include "study.h"
 #include "ids.h"
@@ -148,8 +148,8 @@ static int make_trace(study *s)
     if (strpbrk(s->program, "'\\") != NULL) {
         return cli_fail("the path of this program has quotes: give --trace FILE");
     }
-    (void)snprintf(command, sizeof command, "'%s' trace synth --requests %u --tenants 16 --sessions 6000 --seed 1", s->program,
-                   (unsigned)study_pick(s, 1e5, 1e4, 300));
+    (void)snprintf(command, sizeof command, "'%s' trace synth --requests %u --tenants 16 --sessions 6000 --seed 1",
+                   s->program, (unsigned)study_pick(s, 1e5, 1e4, 300));
     FILE *file = popen(command, "r");
     int read = file != NULL ? cli_trace_read(trace, file, "synthetic", 1, error, sizeof error) : -1;
     int status = file != NULL ? pclose(file) : -1;
@@ -308,12 +308,14 @@ static void say_accounts(study *s)
 
 void study_sram_read(study *s)
 {
-    const study_row *state = study_find(s, "state", "all control state", "capacity_bytes", 1099511627776.0, "block_bytes",
-                                        5242880.0, NULL);
-    const study_row *small = study_find(s, "state", "all control state", "capacity_bytes", 1099511627776.0, "block_bytes",
-                                        65536.0, NULL);
+    const double tib = 1099511627776.0;
+    const study_row *state =
+        study_find(s, "state", "all control state", "capacity_bytes", tib, "block_bytes", 5242880.0, NULL);
+    const study_row *small =
+        study_find(s, "state", "all control state", "capacity_bytes", tib, "block_bytes", 65536.0, NULL);
     if (state != NULL && small != NULL) {
-        study_say(s, "1 TiB of 5 MiB blocks has %.1f MiB of control state, all tables included; of 64 KiB blocks %.1f GiB. ",
+        study_say(s, "1 TiB of 5 MiB blocks has %.1f MiB of control state, all tables included; of 64 KiB blocks %.1f "
+                     "GiB. ",
                   state->p50 / 1048576.0, small->p50 / 1073741824.0);
     }
     const study_row *a = study_find(s, "served", kept[0].name, "cache_bytes", 65536.0, NULL);

@@ -106,7 +106,7 @@ def test_what_a_link_carries_is_the_payload_and_what_the_ledger_says(folder):
                  for r in rows(link, name, series) if r["parameters"]["block_bytes"] == size]
         # The kernel's count is of the whole process and of what reached the device: no less than payload.
         assert len(parts) == 3 and (kernel[series, size] == 0 or kernel[series, size] >= 0.9 * parts[0]), (series, size)
-    for row in rows(link, "calls"):  # by threads one a block, by io_uring none; what is written once a segment beside it
+    for row in rows(link, "calls"):  # by threads one a block, by io_uring none; and what is written once a segment
         fewest = 1 if "threads" in row["series"] else 0
         assert fewest <= row["median"] <= fewest + 1, row
     for row in rows(link, "balance"):
@@ -262,7 +262,8 @@ def test_what_cannot_run_says_why(folder):
     assert "all, lookup, update, sram, coherence or link" in kvonce("study", "--only", "nothing", code=2)
     # Before anything is measured: these would take minutes otherwise, and a trace that is none is found last.
     other = "--json=%s" % (folder / "left.json")
-    for option, path, why, more in [("--json", "", "No such file", "--quick"), ("--html", folder, "Is a directory", other),
+    for option, path, why, more in [("--json", "", "No such file", "--quick"),
+                                    ("--html", folder, "Is a directory", other),
                                     ("--trace", os.devnull, "empty", other)]:
         line = kvonce("study", option, path, "--dir", folder, more, code=2)
         assert why in line and str(path) in line, line

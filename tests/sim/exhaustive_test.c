@@ -271,7 +271,7 @@ static void run_all(const rig_config *config, unsigned *sequence, unsigned done,
 int main(int count, char **arguments)
 {
     const char *given = getenv("KVO_TEST_SEED"), *more = getenv("KVO_TEST_ROUNDS");
-    unsigned sequence[LENGTH_MAX];
+    unsigned sequence[LENGTH_MAX] = {0};
     size_t which = count > 1 ? (size_t)atoi(arguments[1]) : 0;
     if (which >= sizeof configs / sizeof *configs)
         return 2;
