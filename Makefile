@@ -13,7 +13,7 @@
 #   make figures            the README's table; KVONCE_TRACES=DIR adds the public trace
 #   make bench              the store beside what the machine can do: 8 minutes, 14 GiB of disk;
 #                           BENCH="--dir /mnt/nvme --json" hands options on
-#   make bench-peers        kvonce beside ten other ways to keep the same blocks, in memory and on the disk: 12 minutes;
+#   make bench-peers        kvonce beside ten other ways to keep the same blocks, in memory and on the disk: 15 minutes;
 #                           installs packages, fetches LMCache and Mooncake into ~/.cache/kvonce (2.1 GB) once;
 #                           PEERS="--quick" takes three minutes, PEERS="--write" renews docs/peers.md and the README
 #   make test-gemma         a model with a sliding window: fetches Gemma-3-270M, whose weights are under terms of

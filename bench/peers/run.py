@@ -4,7 +4,7 @@
 
 run.py PROGRAM [PYTHON]      PROGRAM: peers, built; PYTHON: of the environment with LMCache and Mooncake
 
---quick          fewer bytes and rounds: about three minutes instead of twelve
+--quick          fewer bytes and rounds: about three minutes instead of fifteen
 --json FILE      everything that was measured
 --from FILE      measures nothing: prints what is in a file of --json
 --write          puts tables and plot into docs/peers.md, docs/peers.svg and README.md
@@ -307,7 +307,7 @@ def main():
     parser.add_argument("--memory", default="/dev/shm")
     parser.add_argument("--disk", default="/var/tmp")
     options = parser.parse_args()
-    options.mib, options.rounds_max, options.seconds = (120, 2, 150) if options.quick else (240, 5, 630)
+    options.mib, options.rounds_max, options.seconds = (120, 2, 150) if options.quick else (240, 5, 840)
     if not options.from_file and not options.program:
         parser.error("which program?")
     if options.json_file and not os.path.exists(options.json_file):  # to fail now, not at the end
