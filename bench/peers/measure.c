@@ -245,8 +245,8 @@ static void measure_put(peer_session *s, double bytes)
         run_give_up("a sync failed");
     }
     add_since(&both, begin);
-    say("put_cpu",
-        cpu_per_gib(bytes, both)); /* with what its threads still had to do when the put was back */
+    /* With what its threads still had to do when the put was back. */
+    say("put_cpu", cpu_per_gib(bytes, both));
     if (!s->ops->persistent) {
         return;
     }

@@ -137,9 +137,13 @@ def who_is_ahead(result):
         if not ours or not others:
             said.append("in %s not measured" % word)
             continue
-        ahead = ["%s (%s times as fast)" % (name, number(ours / theirs)) for theirs, name in others if theirs > ours]
-        said.append("in %s %s" % (word, "behind " + ", ".join(ahead) if ahead else "ahead of all"))
-    return "On the tmpfs, of those that keep files, *%s* is %s." % (OURS, "; ".join(said))
+        factors = ["%s (%s times as fast)" % (name, number(ours / theirs)) for theirs, name in others]
+        ahead = factors[: sum(theirs > ours for theirs, _ in others)]
+        said.append("in %s %s" % (word, "behind " + ", ".join(ahead) if ahead else "ahead of all, next " + factors[0]))
+    return "On the tmpfs, of those that keep files, *%s* is %s (medians; docs/peers.md has the spreads)." % (
+        OURS,
+        "; ".join(said),
+    )
 
 
 def processor(result, operation, word):

@@ -107,8 +107,7 @@ void bench_place_clear(const bench *b, const char *store)
     remove_flat(path);
 }
 
-/* The number after `key` (with its blank or tab) in the first line of a file that begins so; `fallback` if none does.
-   */
+/* The number after `key`, blank included, in the first line that begins so; `fallback` if none does. */
 static uint64_t number_in(const char *path, const char *key, uint64_t fallback)
 {
     char line[256];

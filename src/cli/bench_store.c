@@ -73,17 +73,19 @@ int bench_probe(bench *b)
     bench_store store;
     kvo_options options = KVO_OPTIONS_INIT;
     kvo_stat stat = KVO_STAT_INIT;
-    uint8_t *memory = bench_map(65536);
-    options.block_bytes = 65536;
+    const size_t bytes = 65536;
+    uint8_t *memory = bench_map(bytes + 1);
+    options.block_bytes = bytes;
     int code = bench_open(b, "probe", "disk:@:4M", &options, &store);
     if (code == 0) {
-        code = bench_fill(&store, 0, 1, 1, 65536, memory); /* what is registered is so once it is used */
+        /* Staging is registered once it is used, and aligned memory does not use it. */
+        code = bench_fill(&store, 0, 1, 1, bytes, memory + 1);
         int status = kvo_stat_store(store.store, &stat);
         b->io_registered = status == KVO_OK && stat.io_registered;
         int closed = bench_close(&store, KVO_FOREVER);
         code = code != 0 ? code : closed;
     }
-    bench_unmap(memory, 65536);
+    bench_unmap(memory, bytes + 1);
     bench_place_clear(b, "probe");
     return code;
 }

@@ -134,12 +134,11 @@ typedef struct study_worker {
     int code;
     struct study_crew *crew;
 } study_worker;
-/* Runs all of them for so many seconds; *took (may be NULL) is how long it was, from the start to the last one's end.
-   */
+/* Runs all of them for so many seconds; *took (may be NULL): how long it was, from the start to the last one's end. */
 int study_run_workers(study_worker *workers, size_t count, double seconds, double *took);
 int study_over(const study_worker *worker);
-int study_processor(
-    unsigned n); /* the number of the n-th that we may use, round and round; negative: not to be known */
+/* The number of the n-th that we may use, round and round; negative: not to be known. */
+int study_processor(unsigned n);
 /* Beyond its room: each value that was offered has the same chance to be among the samples. */
 void study_sample(study_worker *worker, double value);
 

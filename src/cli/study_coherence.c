@@ -346,8 +346,7 @@ int study_coherence(study *s)
     return code;
 }
 
-/* "2.39 % of 11,257", or "none of 11,056 (...)": of none it is known, with 95 % confidence, that it is below 3 of
-   them. */
+/* "2.39 % of 11,257", or "none of 11,056 (...)": then it is below 3 of them, with 95 % confidence. */
 static const char *part_text(const study_row *row, char text[PART_TEXT])
 {
     char count[CLI_COUNT_TEXT];
@@ -369,8 +368,7 @@ static void say_lines(study *s)
         if (line != NULL) {
             study_say(s,
                       " A cache line goes from a processor of this machine to %s in %.0f ns (a quarter of %s samples "
-                      "is below "
-                      "%.0f, a quarter above %.0f).",
+                      "is below %.0f, a quarter above %.0f).",
                       place_names[place], line->p50, cli_count_text(line->sample_count, text), line->p25, line->p75);
         }
     }
@@ -399,8 +397,7 @@ void study_coherence_read(study *s)
     if (far != NULL) {
         study_say(s,
                   " Evictions that would have been made without an update on its way through a link of 10 us "
-                  "(simulated from the "
-                  "same ages): %s.",
+                  "(simulated from the same ages): %s.",
                   part_text(far, text));
     }
     say_lines(s);

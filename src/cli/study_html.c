@@ -50,42 +50,44 @@ const char *study_words(const char *parameter)
 }
 
 static const char head[] =
-    "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n<meta name=viewport content=\"width=device-width\">\n"
-    "<meta name=color-scheme content=\"light dark\">\n<title>kvonce study</title>\n<style>\n"
-    ":root{--ink:#1c2024;--soft:#5b6470;--rule:#d9dee3;--paper:#fff;--c0:#1f6fd1;--c1:#c2410c;--c2:#14805e;--c3:#"
-    "8b3fc7;"
-    "--c4:#a16207;--c5:#be185d}\n"
+    "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n"
+    "<meta name=viewport content=\"width=device-width\">\n"
+    "<meta name=color-scheme content=\"light dark\">\n"
+    "<title>kvonce study</title>\n<style>\n"
+    ":root{--ink:#1c2024;--soft:#5b6470;--rule:#d9dee3;--paper:#fff;--c0:#1f6fd1;--c1:#c2410c;"
+    "--c2:#14805e;--c3:#8b3fc7;--c4:#a16207;--c5:#be185d}\n"
     "@media(prefers-color-scheme:dark){:root{--ink:#e6e9ec;--soft:#9aa4af;--rule:#343b43;--paper:#14181c;--c0:#6aa9f4;"
     "--c1:#f2935c;--c2:#4fc39a;--c3:#c596f0;--c4:#dcb443;--c5:#f27aac}}\n"
-    "body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:760px;margin:2rem auto;"
-    "padding:0 1rem}\nh1{font-size:1.7rem;margin-bottom:.2rem}h2{font-size:1.25rem;margin-top:2.5rem;border-top:1px "
-    "solid "
-    "var(--rule);padding-top:1.2rem}\n.soft,small,figcaption "
-    "small{color:var(--soft);font-weight:400}\n.reading{font-size:1.05rem}\n"
-    "figure{margin:1.4rem "
-    "0;overflow-x:auto;break-inside:avoid}figcaption{font-weight:600}svg{width:100%;min-width:540px;"
-    "height:auto}\n"
+    "body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:760px;"
+    "margin:2rem auto;padding:0 1rem}\n"
+    "h1{font-size:1.7rem;margin-bottom:.2rem}"
+    "h2{font-size:1.25rem;margin-top:2.5rem;border-top:1px solid var(--rule);padding-top:1.2rem}\n"
+    ".soft,small,figcaption small{color:var(--soft);font-weight:400}\n"
+    ".reading{font-size:1.05rem}\n"
+    "figure{margin:1.4rem 0;overflow-x:auto;break-inside:avoid}figcaption{font-weight:600}"
+    "svg{width:100%;min-width:540px;height:auto}\n"
     "svg text{font:12px system-ui,sans-serif;fill:var(--soft)}.grid{stroke:var(--rule)}.axis{stroke:var(--soft)}\n"
-    "polyline{fill:none;stroke-width:1.6}polyline.dashed{stroke-dasharray:5 "
-    "4}.hollow{fill:var(--paper);stroke-width:1.6}.bar{stroke-width:3;opacity:.45}.tail{stroke-width:1;opacity:.55}\n"
+    "polyline{fill:none;stroke-width:1.6}polyline.dashed{stroke-dasharray:5 4}"
+    ".hollow{fill:var(--paper);stroke-width:1.6}.bar{stroke-width:3;opacity:.45}.tail{stroke-width:1;opacity:.55}\n"
     ".legend{font-size:.88rem;margin:.2rem 0 0;color:var(--soft)}.legend span{margin-right:1.1rem;white-space:nowrap}"
-    ".legend "
-    "i{display:inline-block;width:.75rem;height:.75rem;border-radius:2px;margin-right:.35rem;vertical-align:-1px}."
-    "legend i.dashed{height:.25rem;vertical-align:.2rem;"
-    "border-radius:0}\n"
-    ".s0{stroke:var(--c0);fill:var(--c0);background:var(--c0)}.s1{stroke:var(--c1);fill:var(--c1);background:var(--c1)}"
-    ".s2{stroke:var(--c2);fill:var(--c2);background:var(--c2)}.s3{stroke:var(--c3);fill:var(--c3);background:var(--c3)}"
-    ".s4{stroke:var(--c4);fill:var(--c4);background:var(--c4)}.s5{stroke:var(--c5);fill:var(--c5);background:var(--c5)}"
-    "\n"
-    "table{border-collapse:collapse;font-size:.85rem;width:100%}td,th{text-align:left;padding:.2rem .6rem .2rem 0;"
-    "border-bottom:1px solid var(--rule);vertical-align:top}td.n{text-align:right;font-variant-numeric:tabular-nums;"
-    "white-space:nowrap}.machine{table-layout:fixed}.machine th{width:11rem;font-weight:400;color:var(--soft)}"
-    ".machine td{overflow-wrap:anywhere}\n"
+    ".legend i{display:inline-block;width:.75rem;height:.75rem;border-radius:2px;margin-right:.35rem;"
+    "vertical-align:-1px}.legend i.dashed{height:.25rem;vertical-align:.2rem;border-radius:0}\n"
+    ".s0{stroke:var(--c0);fill:var(--c0);background:var(--c0)}"
+    ".s1{stroke:var(--c1);fill:var(--c1);background:var(--c1)}"
+    ".s2{stroke:var(--c2);fill:var(--c2);background:var(--c2)}"
+    ".s3{stroke:var(--c3);fill:var(--c3);background:var(--c3)}"
+    ".s4{stroke:var(--c4);fill:var(--c4);background:var(--c4)}"
+    ".s5{stroke:var(--c5);fill:var(--c5);background:var(--c5)}\n"
+    "table{border-collapse:collapse;font-size:.85rem;width:100%}"
+    "td,th{text-align:left;padding:.2rem .6rem .2rem 0;border-bottom:1px solid var(--rule);vertical-align:top}"
+    "td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}.machine{table-layout:fixed}"
+    ".machine th{width:11rem;font-weight:400;color:var(--soft)}.machine td{overflow-wrap:anywhere}\n"
     ".wide{overflow-x:auto}summary{cursor:pointer;color:var(--soft)}h2,figcaption{break-after:avoid}\n"
     "@media(max-width:520px){.machine th{width:7.5rem}}\n"
-    "@media "
-    "print{body{max-width:none;margin:0}svg{min-width:0}.how::details-content{content-visibility:visible;display:block;"
-    "height:auto}details:not(.how):not([open]){display:none}}\n</style>\n";
+    "@media print{body{max-width:none;margin:0}svg{min-width:0}"
+    ".how::details-content{content-visibility:visible;display:block;height:auto}"
+    "details:not(.how):not([open]){display:none}}\n"
+    "</style>\n";
 
 /* Facts come from the machine: names of processors, paths. */
 static void put_text(FILE *file, const char *text)
@@ -193,9 +195,10 @@ int study_write_html(const study *s, const char *path)
     fputs(head, file);
     fprintf(
         file,
-        "<h1>What a cache of KV blocks costs beside its bytes</h1>\n<p class=soft>%s, kvonce %s, %s. "
-        "Five costs, measured on this machine with the store's own code. Dots are medians; thick bars reach from the "
-        "first to the third quarter of the samples, thin ones to p99.9 where there are 1,000 or more.</p>\n",
+        "<h1>What a cache of KV blocks costs beside its bytes</h1>\n<p class=soft>%s, kvonce %s, %s. Five costs, "
+        "measured on this machine with the store's own code. Dots are medians;"
+        " thick bars reach from the first to the third quarter of the samples, thin ones to p99.9 where there are "
+        "1,000 or more.</p>\n",
         s->tiny ? "A run of seconds that shows that all works: its figures mean nothing" : "kvonce study",
         kvo_version(), date);
     put_machine(file, &s->bench);

@@ -307,8 +307,7 @@ static void say_balance(study *s)
     }
     study_say(s,
               "Balance: in %zu row%s the kernel counted bytes too; it is farthest from the ledger with %+.3f %% (%s, "
-              "%.0f bytes "
-              "a block): the accounts %s.",
+              "%.0f bytes a block): the accounts %s.",
               count, count == 1 ? "" : "s", worst->p50, worst->series, study_parameter_of(worst, "block_bytes"),
               apart == 0 ? "agree" : "DO NOT AGREE");
 }

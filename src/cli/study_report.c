@@ -14,16 +14,12 @@ const study_experiment study_experiments[5] = {
     {"lookup",
      "Look-up bandwidth on the promotion path",
      "A store without payloads (ghost) holds chains of 128 names. Threads, each on a processor of its own while there "
-     "are enough, "
-     "match pieces of chains (one name to whole chains, of all blocks, 1,048,576 names in no order, so that no cache "
-     "holds what "
-     "they touch of a large store); a sample is a round, all threads together. Cache lines, loads and instructions of "
-     "one look-up are counted "
-     "by running the same look-ups under callgrind with a first-level cache of 32 KiB, 8 ways, 64-byte lines: a line "
-     "that it did not "
-     "hold is counted as touched, the caller's names and answers too. The share of a promotion is the time of the same "
-     "gets, evictions and demotions in a store "
-     "without payloads, divided by that of a store with them, disk below memory.",
+     "are enough, match pieces of chains (one name to whole chains, of all blocks, 1,048,576 names in no order, so "
+     "that no cache holds what they touch of a large store); a sample is a round, all threads together. Cache lines, "
+     "loads and instructions of one look-up are counted by running the same look-ups under callgrind with a "
+     "first-level cache of 32 KiB, 8 ways, 64-byte lines: a line that it did not hold is counted as touched, the "
+     "caller's names and answers too. The share of a promotion is the time of the same gets, evictions and demotions "
+     "in a store without payloads, divided by that of a store with them, disk below memory.",
      study_lookup,
      study_lookup_read,
      {{"Look-ups a second by batch, one thread", "match", "batch", "blocks", "threads", 1.0, 1, 1},
@@ -31,19 +27,15 @@ const study_experiment study_experiments[5] = {
       {"Decisions' share of a promotion", "metadata_share", "block_bytes", NULL, NULL, 0.0, 1, 1}}},
     {"update",
      "Atomic update cost under concurrent schedulers",
-     "Threads set whole policies of single blocks by handle, at random among 64 blocks (hot) or 8,192 (cold), and in a "
-     "store without payloads among 1,000,000, whose records no common cache holds; every call is timed, less the least "
-     "that two readings of the clock are apart. With a mover, another thread puts blocks as fast as the store takes "
-     "them, and the store's own mover brings others to disk. The bare tables hold only the words in question: a "
-     "scheduler "
-     "reads the mechanism word and swaps the policy word, a mover reads the policy and pins and unpins; a sample is "
-     "the mean of 32 "
-     "steps, and a step draws its block (what that takes alone is a row, and is in all figures alike). "
-     "Policy and mechanism of a block lie in one line of 64 bytes, in two, or packed with those of seven other blocks "
-     "each; or in one, "
-     "behind one lock for all. Forms are run in turn, in several rounds: one is said to beat another if each of its "
-     "rounds' "
-     "medians does.",
+     "Threads set whole policies of single blocks by handle, at random among 64 blocks (hot) or 8,192 (cold), and in "
+     "a store without payloads among 1,000,000, whose records no common cache holds; every call is timed, less the "
+     "least that two readings of the clock are apart. With a mover, another thread puts blocks as fast as the store "
+     "takes them, and the store's own mover brings others to disk. The bare tables hold only the words in question: a "
+     "scheduler reads the mechanism word and swaps the policy word, a mover reads the policy and pins and unpins; a "
+     "sample is the mean of 32 steps, and a step draws its block (what that takes alone is a row, and is in all "
+     "figures alike). Policy and mechanism of a block lie in one line of 64 bytes, in two, or packed with those of "
+     "seven other blocks each; or in one, behind one lock for all. Forms are run in turn, in several rounds: one is "
+     "said to beat another if each of its rounds' medians does.",
      study_update,
      study_update_read,
      {{"One policy update through the store, mover running", "policy_update", "schedulers", NULL, "movers", 1.0, 1, 1},
@@ -54,12 +46,11 @@ const study_experiment study_experiments[5] = {
     {"sram",
      "Control state of a capacity, and the hot part of it",
      "The footprint is what the store says of itself for 200,000 blocks; larger capacities are computed from it. The "
-     "hot part: "
-     "a trace is replayed through a store of 2,000 blocks in memory and 10,000 on disk, without payloads; each "
-     "match, get and put touches the records of its blocks in order. Exact reuse distances, in records, give what a "
-     "fully associative least-recently-used cache of each size would serve (one pass; tags and line sizes left aside). "
-     "An access is "
-     "taken to touch all that is kept of its block; what the store's mover does to records is left out.",
+     "hot part: a trace is replayed through a store of 2,000 blocks in memory and 10,000 on disk, without payloads; "
+     "each match, get and put touches the records of its blocks in order. Exact reuse distances, in records, give "
+     "what a fully associative least-recently-used cache of each size would serve (one pass; tags and line sizes left "
+     "aside). An access is taken to touch all that is kept of its block; what the store's mover does to records is "
+     "left out.",
      study_sram,
      study_sram_read,
      {{"Accesses that a cache serves", "served", "cache_bytes", NULL, NULL, 0.0, 1, 0},
@@ -67,18 +58,13 @@ const study_experiment study_experiments[5] = {
     {"coherence",
      "Coherence of policy between the planes",
      "One thread puts blocks of 64 KiB through 1,024 slots of memory above a disk, another turns policies of the "
-     "newest "
-     "1,024 blocks over between \"goes first\" and \"goes last\" at a given rate (how many it made is a row), and lets "
-     "older ones go first. "
-     "The store's events say when a block was brought down (its write has ended) and when it left memory: the age of "
-     "its policy at "
-     "that moment is a sample, and a decision counts as made on a replaced policy if the block had been told to go "
-     "last by then. What "
-     "planes that see each other only through a link would do is simulated: a decision whose policy is younger than "
-     "the link's delay "
-     "was made without it; an age is counted from the return of the call that set the policy. A line's way is timed by "
-     "two "
-     "threads that add to one word in turn, 1,000 turns each a sample.",
+     "newest 1,024 blocks over between \"goes first\" and \"goes last\" at a given rate (how many it made is a row), "
+     "and lets older ones go first. The store's events say when a block was brought down (its write has ended) and "
+     "when it left memory: the age of its policy at that moment is a sample, and a decision counts as made on a "
+     "replaced policy if the block had been told to go last by then. What planes that see each other only through a "
+     "link would do is simulated: a decision whose policy is younger than the link's delay was made without it; an "
+     "age is counted from the return of the call that set the policy. A line's way is timed by two threads that add "
+     "to one word in turn, 1,000 turns each a sample.",
      study_coherence,
      study_coherence_read,
      {{"Age of the policy that placement acts on", "policy_age", "updates_per_s", NULL, NULL, 0.0, 1, 1},
@@ -87,13 +73,11 @@ const study_experiment study_experiments[5] = {
        0.0, 1, 0}}},
     {"link",
      "Bytes and operations on each link per block",
-     "Blocks are put into, and got from, a store of one tier, in calls of 16; the ledger's bytes by cause, the store's "
-     "count of "
-     "requests and copies, and the kernel's of bytes and calls (/proc/self/io, less the calls that reading it takes) "
-     "are read "
-     "before and after, and divided by the blocks; the accounts agree if ledger and kernel are within 0.1 % or two "
-     "pages. What the packets of PCI Express, CXL, NVMe and RDMA add is computed; docs/study.md has formulas and "
-     "sources.",
+     "Blocks are put into, and got from, a store of one tier, in calls of 16; the ledger's bytes by cause, the "
+     "store's count of requests and copies, and the kernel's of bytes and calls (/proc/self/io, less the calls that "
+     "reading it takes) are read before and after, and divided by the blocks; the accounts agree if ledger and kernel "
+     "are within 0.1 % or two pages. What the packets of PCI Express, CXL, NVMe and RDMA add is computed; "
+     "docs/study.md has formulas and sources.",
      study_link,
      study_link_read,
      {{"What a tier's link carries beside the payload", "overhead", "block_bytes", NULL, NULL, 0.0, 1, 0},

@@ -300,9 +300,8 @@ static void say_accounts(study *s)
         same = same && strcmp(text[i][0], text[i][1]) == 0;
     }
     study_say(s,
-              " Balance at the end: the store counts %s blocks in memory and %s on disk, a walk over all of them finds "
-              "%s and %s: "
-              "the accounts %s.",
+              " Balance at the end: the store counts %s blocks in memory and %s on disk, a walk over all of them "
+              "finds %s and %s: the accounts %s.",
               text[0][0], text[1][0], text[0][1], text[1][1], same ? "agree" : "DO NOT AGREE");
 }
 
@@ -326,10 +325,10 @@ void study_sram_read(study *s)
         say_trace(s);
         study_say(
             s,
-            ", a cache of 64 KiB serves %.1f %% of the accesses to whole records and 1 MiB %.1f %%; with a "
-            "record of 16 bytes 64 KiB serve %.1f %%. No cache serves the %.1f %% that are a block's first. The scan "
-            "for victims is not among the accesses: it reads the whole table in order, once a batch, and would "
-            "have to go past such a cache.",
+            ", a cache of 64 KiB serves %.1f %% of the accesses to whole records and 1 MiB %.1f %%; with a record of "
+            "16 bytes 64 KiB serve %.1f %%. No cache serves the %.1f %% that are a block's first. The scan for "
+            "victims is not among the accesses: it reads the whole table in order, once a batch, and would have to go "
+            "past such a cache.",
             a->p50, b->p50, c->p50, first->p50);
     }
     say_accounts(s);

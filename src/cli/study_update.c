@@ -486,10 +486,8 @@ static void say_set(study *s, const char *update, const char *round, unsigned sc
     }
     study_say(s,
               "%u scheduler%s and a mover on the same %s blocks%s: an update of a bare table takes %.1f ns where a "
-              "block's policy "
-              "and mechanism share a line, %.1f ns where each has a line of its own, %.1f ns where words are packed "
-              "eight to a "
-              "line, and %.1f ns behind one lock",
+              "block's policy and mechanism share a line, %.1f ns where each has a line of its own, %.1f ns where "
+              "words are packed eight to a line, and %.1f ns behind one lock",
               schedulers, schedulers == 1 ? "" : "s", cli_count_text((uint64_t)set, count),
               forms[FUSED]->oversubscribed ? ", which take turns on one processor" : "", forms[FUSED]->p50,
               forms[SPLIT]->p50, forms[PACKED]->p50, forms[LOCKED]->p50);
@@ -515,8 +513,7 @@ void study_update_read(study *s)
     if (alone != NULL && moved != NULL) {
         study_say(s,
                   "A call that sets one policy takes %.0f ns%s with one scheduler, and %.0f ns%s while the mover "
-                  "brings blocks "
-                  "down and another thread puts new ones%s. ",
+                  "brings blocks down and another thread puts new ones%s. ",
                   alone->p50, study_tail(alone, one), moved->p50, study_tail(moved, two),
                   moved->oversubscribed ? ", more threads than processors" : "");
     }
@@ -532,7 +529,6 @@ void study_update_read(study *s)
     }
     study_say(s,
               "Where there are more threads than processors (%u here) they take turns: p99.9 then is the length of a "
-              "turn, not "
-              "the cost of an update.",
+              "turn, not the cost of an update.",
               s->cores);
 }
